@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { describe, expect, it, layer } from "@effect/vitest"
+import { describe, expect } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Yaml from "effect/encoding/Yaml"
 import { spawnSync } from "node:child_process"
@@ -13,6 +12,7 @@ import { must } from "./http/operations.ts"
 import { makeTenant } from "./http/tenants.ts"
 import { run } from "./support/cli.ts"
 import { freshFolder } from "./support/databases.ts"
+import { it, layer } from "./support/it.ts"
 import { adminToken, guarded, onPostgres, TestServer } from "./support/server.ts"
 
 /**

@@ -1,11 +1,10 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.live is a test */
-import { expect, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { expect } from "@effect/vitest"
 import * as Yaml from "effect/encoding/Yaml"
 import { mkdtempSync, readFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { run } from "./support/cli.ts"
+import { it } from "./support/it.ts"
 import { makeReceiver } from "./support/receiver.ts"
 
 interface Header {
@@ -32,52 +31,50 @@ it("the template has inputs, and one job whose token is for the service", () => 
   expect(job.variables["GATEHOUSE_URL"]).toBe("$[[ inputs.url ]]")
 })
 
-it.live("registers with the job's token, passes its outputs on, and says what went wrong", () =>
-  Effect.gen(function* () {
-    const service = yield* makeReceiver()
-    const folder = mkdtempSync(join(tmpdir(), "gatehouse-gitlab-"))
-    const act = (env: Readonly<Record<string, string>> = {}) =>
-      run("sh", ["-e", "-c", job.script.join("\n")], {
-        cwd: folder,
-        env: { GATEHOUSE_URL: `${service.url}/`, GATEHOUSE_ID_TOKEN: "token-of-the-job", ...env },
-      })
-    const json = { "content-type": "application/json" }
-    const outputs = () => readFileSync(join(folder, job.artifacts.reports.dotenv), "utf8")
-
-    service.behave({ status: 200, headers: json, body: `{"ok":true,"projectId":"P","branch":"add","preview":true}` })
-    const registered = yield* act()
-    expect(registered, registered.err).toMatchObject({ code: 0 })
-    expect(outputs()).toBe("GATEHOUSE_PROJECT_ID=P\nGATEHOUSE_PREVIEW=true\n")
-    expect(service.received[0]).toMatchObject({ method: "POST", path: "/api/v0/register-deployment" })
-    expect(service.received[0]!.headers.authorization).toBe("Bearer token-of-the-job")
-    service.behave({ status: 200, headers: json, body: `{"ok":true,"projectId":"P","branch":"main"}` })
-    yield* act()
-    expect(outputs()).toBe("GATEHOUSE_PROJECT_ID=P\nGATEHOUSE_PREVIEW=false\n")
-
-    const failed = (sentence: string) => ({
-      err: expect.stringContaining(`The deployment is not registered: ${sentence}`),
-      code: 1,
+it.live("registers with the job's token, passes its outputs on, and says what went wrong", function* () {
+  const service = yield* makeReceiver()
+  const folder = mkdtempSync(join(tmpdir(), "gatehouse-gitlab-"))
+  const act = (env: Readonly<Record<string, string>> = {}) =>
+    run("sh", ["-e", "-c", job.script.join("\n")], {
+      cwd: folder,
+      env: { GATEHOUSE_URL: `${service.url}/`, GATEHOUSE_ID_TOKEN: "token-of-the-job", ...env },
     })
-    service.behave({ status: 401, headers: json, body: `{"error":"The token has expired.","code":"unauthorized"}` })
-    expect(yield* act()).toMatchObject(failed("The token has expired. (status 401)"))
-    for (const status of [200, 404]) {
-      service.behave({ status, body: "<html>" })
-      const sentence = `${service.url} answers with status ${status}, but not as Gatehouse does. Check the input url.`
-      expect(yield* act()).toMatchObject(failed(sentence))
-    }
-    // What the last attempt is answered counts, and nothing of those before it.
-    const before = service.received.length
-    const busy = { status: 503, headers: { ...json, "retry-after": "0" }, body: `{"projectId":"Busy","error":"Busy."}` }
-    const last = { status: 200, headers: json, body: `{"ok":true,"projectId":"Q","preview":false}` }
-    service.behave(() => (service.received.length - before < 2 ? busy : last))
-    expect(yield* act()).toMatchObject({ code: 0 })
-    expect(outputs()).toBe("GATEHOUSE_PROJECT_ID=Q\nGATEHOUSE_PREVIEW=false\n")
-    expect(yield* act({ GATEHOUSE_URL: "gatehouse" })).toMatchObject(
-      failed("the input url must be the address of the service."),
-    )
-    expect(yield* act({ GATEHOUSE_ID_TOKEN: "" })).toMatchObject(failed("the job has no token in GATEHOUSE_ID_TOKEN."))
-    expect(yield* act({ GATEHOUSE_URL: "http://127.0.0.1:1" })).toMatchObject(
-      failed("http://127.0.0.1:1 does not answer."),
-    )
-  }),
-)
+  const json = { "content-type": "application/json" }
+  const outputs = () => readFileSync(join(folder, job.artifacts.reports.dotenv), "utf8")
+
+  service.behave({ status: 200, headers: json, body: `{"ok":true,"projectId":"P","branch":"add","preview":true}` })
+  const registered = yield* act()
+  expect(registered, registered.err).toMatchObject({ code: 0 })
+  expect(outputs()).toBe("GATEHOUSE_PROJECT_ID=P\nGATEHOUSE_PREVIEW=true\n")
+  expect(service.received[0]).toMatchObject({ method: "POST", path: "/api/v0/register-deployment" })
+  expect(service.received[0]!.headers.authorization).toBe("Bearer token-of-the-job")
+  service.behave({ status: 200, headers: json, body: `{"ok":true,"projectId":"P","branch":"main"}` })
+  yield* act()
+  expect(outputs()).toBe("GATEHOUSE_PROJECT_ID=P\nGATEHOUSE_PREVIEW=false\n")
+
+  const failed = (sentence: string) => ({
+    err: expect.stringContaining(`The deployment is not registered: ${sentence}`),
+    code: 1,
+  })
+  service.behave({ status: 401, headers: json, body: `{"error":"The token has expired.","code":"unauthorized"}` })
+  expect(yield* act()).toMatchObject(failed("The token has expired. (status 401)"))
+  for (const status of [200, 404]) {
+    service.behave({ status, body: "<html>" })
+    const sentence = `${service.url} answers with status ${status}, but not as Gatehouse does. Check the input url.`
+    expect(yield* act()).toMatchObject(failed(sentence))
+  }
+  // What the last attempt is answered counts, and nothing of those before it.
+  const before = service.received.length
+  const busy = { status: 503, headers: { ...json, "retry-after": "0" }, body: `{"projectId":"Busy","error":"Busy."}` }
+  const last = { status: 200, headers: json, body: `{"ok":true,"projectId":"Q","preview":false}` }
+  service.behave(() => (service.received.length - before < 2 ? busy : last))
+  expect(yield* act()).toMatchObject({ code: 0 })
+  expect(outputs()).toBe("GATEHOUSE_PROJECT_ID=Q\nGATEHOUSE_PREVIEW=false\n")
+  expect(yield* act({ GATEHOUSE_URL: "gatehouse" })).toMatchObject(
+    failed("the input url must be the address of the service."),
+  )
+  expect(yield* act({ GATEHOUSE_ID_TOKEN: "" })).toMatchObject(failed("the job has no token in GATEHOUSE_ID_TOKEN."))
+  expect(yield* act({ GATEHOUSE_URL: "http://127.0.0.1:1" })).toMatchObject(
+    failed("http://127.0.0.1:1 does not answer."),
+  )
+})

@@ -1,9 +1,10 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect, Result } from "effect"
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { parseProviders, readProviders } from "#src/boot/ciProviders.ts"
+import { it } from "../support/it.ts"
 
 const audiences = ["https://gatehouse.example"]
 const parse = (...entries: ReadonlyArray<unknown>) => parseProviders(JSON.stringify(entries), audiences)
@@ -109,26 +110,24 @@ describe("OIDC_PROVIDERS", () => {
     }
   })
 
-  it.effect("names the fault of a file", () =>
-    Effect.gen(function* () {
-      const folder = yield* Effect.acquireRelease(
-        Effect.sync(() => mkdtempSync(join(tmpdir(), "gatehouse-providers-"))),
-        (folder) => Effect.sync(() => rmSync(folder, { recursive: true })),
-      )
-      const path = join(folder, "providers.json")
-      const written = (content: string) => {
-        writeFileSync(path, content)
-        return Result.match(readProviders(path, audiences), {
-          onSuccess: (providers) => `${providers.length}`,
-          onFailure: (fault) => fault,
-        })
-      }
-      assert.strictEqual(written(JSON.stringify([acme])), "1")
-      assert.strictEqual(written("{"), "the file is not valid JSON: see line 1, column 2")
-      assert.strictEqual(written("{}"), "the file must be a list of 1 to 100 entries")
-      assert.strictEqual(written("[]"), "the file must be a list of 1 to 100 entries")
-      const missing = readProviders(join(folder, "none.json"), audiences)
-      assert.deepStrictEqual(missing, Result.fail("the file cannot be read (ENOENT)"))
-    }),
-  )
+  it.effect("names the fault of a file", function* () {
+    const folder = yield* Effect.acquireRelease(
+      Effect.sync(() => mkdtempSync(join(tmpdir(), "gatehouse-providers-"))),
+      (folder) => Effect.sync(() => rmSync(folder, { recursive: true })),
+    )
+    const path = join(folder, "providers.json")
+    const written = (content: string) => {
+      writeFileSync(path, content)
+      return Result.match(readProviders(path, audiences), {
+        onSuccess: (providers) => `${providers.length}`,
+        onFailure: (fault) => fault,
+      })
+    }
+    assert.strictEqual(written(JSON.stringify([acme])), "1")
+    assert.strictEqual(written("{"), "the file is not valid JSON: see line 1, column 2")
+    assert.strictEqual(written("{}"), "the file must be a list of 1 to 100 entries")
+    assert.strictEqual(written("[]"), "the file must be a list of 1 to 100 entries")
+    const missing = readProviders(join(folder, "none.json"), audiences)
+    assert.deepStrictEqual(missing, Result.fail("the file cannot be read (ENOENT)"))
+  })
 })

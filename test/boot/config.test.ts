@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { describe, expect, it } from "@effect/vitest"
+import { describe, expect } from "@effect/vitest"
 import { ConfigProvider, Duration, Effect, Exit, Redacted, Result } from "effect"
 import { spawn } from "node:child_process"
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
@@ -8,6 +7,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import type { Settings } from "#src/boot/config.ts"
 import * as Config from "#src/boot/config.ts"
+import { it } from "../support/it.ts"
 
 /**
  * Promise (Portal): The look of the portal is for its readers alone, and a color of the operator keeps a contrast of
@@ -389,105 +389,91 @@ const variables: Record<string, Variable> = {
 }
 
 describe.each(Object.entries(variables))("%s", (name, { good, bad, with: others }) => {
-  it.effect("accepts valid values", () =>
-    Effect.gen(function* () {
-      for (const [value, field, expected] of good) {
-        expect(field(yield* load({ ...others, [name]: value })), value).toEqual(expected)
-      }
-    }),
-  )
+  it.effect("accepts valid values", function* () {
+    for (const [value, field, expected] of good) {
+      expect(field(yield* load({ ...others, [name]: value })), value).toEqual(expected)
+    }
+  })
 
   if (bad.length > 0) {
-    it.effect("refuses an invalid value in one line: the variable, its fault, an example, and no secret", () =>
-      Effect.gen(function* () {
-        for (const value of bad) {
-          const message = yield* refusal({ ...others, [name]: value })
-          expect(message, value).not.toMatch(/[\r\n]/)
-          expect(message, value).toMatch(new RegExp(`^${name} .*\\b${name}=\\S.*$`))
-          if (/secret|password/.test(value)) expect(message).not.toMatch(/secret|password-/)
-        }
-      }),
-    )
+    it.effect("refuses an invalid value in one line: the variable, its fault, an example, and no secret", function* () {
+      for (const value of bad) {
+        const message = yield* refusal({ ...others, [name]: value })
+        expect(message, value).not.toMatch(/[\r\n]/)
+        expect(message, value).toMatch(new RegExp(`^${name} .*\\b${name}=\\S.*$`))
+        if (/secret|password/.test(value)) expect(message).not.toMatch(/secret|password-/)
+      }
+    })
   }
 
-  it.effect("treats an empty value as unset", () =>
-    Effect.gen(function* () {
-      const unset = yield* Effect.result(load({ ...others }))
-      expect(yield* Effect.result(load({ ...others, [name]: "" }))).toEqual(unset)
-    }),
-  )
+  it.effect("treats an empty value as unset", function* () {
+    const unset = yield* Effect.result(load({ ...others }))
+    expect(yield* Effect.result(load({ ...others, [name]: "" }))).toEqual(unset)
+  })
 })
 
 describe("defaults", () => {
-  it.effect("open mode uses loopback, the embedded database and GitHub's issuer", () =>
-    Effect.gen(function* () {
-      expect(yield* load({})).toMatchObject({
-        port: 3000,
-        host: "127.0.0.1",
-        baseUrl: "http://127.0.0.1:3000",
-        isBaseUrlSet: false,
-        dataDir: "./data",
-        databaseUrl: undefined,
-        adminTokens: undefined,
-        encryptionKeys: undefined,
-        oidcAudiences: ["http://127.0.0.1:3000"],
-        allowedOwners: "any",
-        githubIssuer: "https://token.actions.githubusercontent.com",
-        defaultBranches: ["main", "master"],
-        ciProviders: [{ provider: "github", issuer: "https://token.actions.githubusercontent.com" }],
-        githubKeysUrl: "https://api.github.com/meta/public_keys/secret_scanning",
-        allowPrivateNetworks: true,
-        trustedProxies: 0,
-        logLevel: "info",
-      })
-    }),
-  )
+  it.effect("open mode uses loopback, the embedded database and GitHub's issuer", function* () {
+    expect(yield* load({})).toMatchObject({
+      port: 3000,
+      host: "127.0.0.1",
+      baseUrl: "http://127.0.0.1:3000",
+      isBaseUrlSet: false,
+      dataDir: "./data",
+      databaseUrl: undefined,
+      adminTokens: undefined,
+      encryptionKeys: undefined,
+      oidcAudiences: ["http://127.0.0.1:3000"],
+      allowedOwners: "any",
+      githubIssuer: "https://token.actions.githubusercontent.com",
+      defaultBranches: ["main", "master"],
+      ciProviders: [{ provider: "github", issuer: "https://token.actions.githubusercontent.com" }],
+      githubKeysUrl: "https://api.github.com/meta/public_keys/secret_scanning",
+      allowPrivateNetworks: true,
+      trustedProxies: 0,
+      logLevel: "info",
+    })
+  })
 
-  it.effect("guarded mode allows no repository owners and no private networks", () =>
-    Effect.gen(function* () {
-      const settings = yield* load({ ADMIN_TOKEN: token, HOST: "0.0.0.0", BASE_URL: "https://gatehouse.example" })
-      expect(settings).toMatchObject({
-        host: "0.0.0.0",
-        allowedOwners: undefined,
-        allowPrivateNetworks: false,
-        oidcAudiences: ["https://gatehouse.example"],
-      })
-    }),
-  )
+  it.effect("guarded mode allows no repository owners and no private networks", function* () {
+    const settings = yield* load({ ADMIN_TOKEN: token, HOST: "0.0.0.0", BASE_URL: "https://gatehouse.example" })
+    expect(settings).toMatchObject({
+      host: "0.0.0.0",
+      allowedOwners: undefined,
+      allowPrivateNetworks: false,
+      oidcAudiences: ["https://gatehouse.example"],
+    })
+  })
 })
 
 describe("CONSOLE_OIDC_*", () => {
-  it.effect("come together, and not in open mode", () =>
-    Effect.gen(function* () {
-      expect((yield* load({ ADMIN_TOKEN: token })).people).toBeUndefined()
-      for (const name of Object.keys(signIn).filter((name) => name !== "ADMIN_TOKEN"))
-        expect(yield* refusal(without(name))).toMatch(new RegExp(`^${name} is missing: `))
-      expect(yield* refusal(without("ADMIN_TOKEN"))).toContain("CONSOLE_OIDC_ISSUER needs ADMIN_TOKEN")
-    }),
-  )
+  it.effect("come together, and not in open mode", function* () {
+    expect((yield* load({ ADMIN_TOKEN: token })).people).toBeUndefined()
+    for (const name of Object.keys(signIn).filter((name) => name !== "ADMIN_TOKEN"))
+      expect(yield* refusal(without(name))).toMatch(new RegExp(`^${name} is missing: `))
+    expect(yield* refusal(without("ADMIN_TOKEN"))).toContain("CONSOLE_OIDC_ISSUER needs ADMIN_TOKEN")
+  })
 })
 
 describe("OIDC_PROVIDERS", () => {
-  it.effect("replaces GitHub's issuer, and stops the start when it is invalid or names another one", () =>
-    Effect.gen(function* () {
-      const folder = yield* Effect.acquireRelease(
-        Effect.sync(() => mkdtempSync(join(tmpdir(), "gatehouse-providers-"))),
-        (folder) => Effect.sync(() => rmSync(folder, { recursive: true })),
-      )
-      const OIDC_PROVIDERS = join(folder, "providers.json")
-      writeFileSync(OIDC_PROVIDERS, JSON.stringify([{ preset: "gitlab" }]))
-      const settings = yield* load({ OIDC_PROVIDERS })
-      expect(settings.ciProviders).toMatchObject([{ provider: "gitlab", issuer: "https://gitlab.com" }])
-      expect(settings.githubIssuer).toBeUndefined()
-      const GITHUB_OIDC_ISSUER = "https://github.example/_services/token"
-      expect(yield* refusal({ OIDC_PROVIDERS, GITHUB_OIDC_ISSUER })).toContain("different issuers for GitHub")
-      writeFileSync(OIDC_PROVIDERS, JSON.stringify([{ preset: "github", issuer: GITHUB_OIDC_ISSUER }]))
-      expect((yield* load({ OIDC_PROVIDERS, GITHUB_OIDC_ISSUER })).githubIssuer).toBe(GITHUB_OIDC_ISSUER)
-      writeFileSync(OIDC_PROVIDERS, JSON.stringify([{ preset: "github" }, { preset: "circleci" }]))
-      expect(yield* refusal({ OIDC_PROVIDERS })).toMatch(/^OIDC_PROVIDERS: entry 2: issuer is missing; for example /)
-      expect(yield* refusal({ OIDC_PROVIDERS: join(folder, "none") })).toContain("cannot be read (ENOENT)")
-    }),
-  )
+  it.effect("replaces GitHub's issuer, and stops the start when it is invalid or names another one", function* () {
+    const folder = yield* Effect.acquireRelease(
+      Effect.sync(() => mkdtempSync(join(tmpdir(), "gatehouse-providers-"))),
+      (folder) => Effect.sync(() => rmSync(folder, { recursive: true })),
+    )
+    const OIDC_PROVIDERS = join(folder, "providers.json")
+    writeFileSync(OIDC_PROVIDERS, JSON.stringify([{ preset: "gitlab" }]))
+    const settings = yield* load({ OIDC_PROVIDERS })
+    expect(settings.ciProviders).toMatchObject([{ provider: "gitlab", issuer: "https://gitlab.com" }])
+    expect(settings.githubIssuer).toBeUndefined()
+    const GITHUB_OIDC_ISSUER = "https://github.example/_services/token"
+    expect(yield* refusal({ OIDC_PROVIDERS, GITHUB_OIDC_ISSUER })).toContain("different issuers for GitHub")
+    writeFileSync(OIDC_PROVIDERS, JSON.stringify([{ preset: "github", issuer: GITHUB_OIDC_ISSUER }]))
+    expect((yield* load({ OIDC_PROVIDERS, GITHUB_OIDC_ISSUER })).githubIssuer).toBe(GITHUB_OIDC_ISSUER)
+    writeFileSync(OIDC_PROVIDERS, JSON.stringify([{ preset: "github" }, { preset: "circleci" }]))
+    expect(yield* refusal({ OIDC_PROVIDERS })).toMatch(/^OIDC_PROVIDERS: entry 2: issuer is missing; for example /)
+    expect(yield* refusal({ OIDC_PROVIDERS: join(folder, "none") })).toContain("cannot be read (ENOENT)")
+  })
 })
 
 describe("misspelt variables", () => {
@@ -510,92 +496,78 @@ describe("misspelt variables", () => {
     }),
   )
 
-  it.effect("variables of others, and one beside the right one, are no misspelt ones", () =>
-    Effect.gen(function* () {
-      const names = [
-        ...["HOME", "NODE", "NODE_ENV", "PWD", "HTTP_PROXY", "NO_PROXY", "API_KEY", "LISTEN_PID", "POSTGRES_PASSWORD"],
-        ...["GATEHOUSE_URL", "GATEHOUSE_TOKEN", "GATEHOUSE_PROFILE", "GATEHOUSE_WEBHOOK_SECRET", "GATEHOUSE_ID_TOKEN"],
-        ...["GATEHOUSE_PORT", "GATEHOUSE_SERVICE_PORT", "GATEHOUSE_OUTBOX_DATABASE_URL", "NODE_EXTRA_CA_CERTS"],
-      ]
-      const others = Object.fromEntries(names.map((name) => [name, "x"]))
-      expect((yield* load({ ...others, DATA_DIR: "memory", DATADIR: "x" })).misspelt).toEqual([])
-    }),
-  )
+  it.effect("variables of others, and one beside the right one, are no misspelt ones", function* () {
+    const names = [
+      ...["HOME", "NODE", "NODE_ENV", "PWD", "HTTP_PROXY", "NO_PROXY", "API_KEY", "LISTEN_PID", "POSTGRES_PASSWORD"],
+      ...["GATEHOUSE_URL", "GATEHOUSE_TOKEN", "GATEHOUSE_PROFILE", "GATEHOUSE_WEBHOOK_SECRET", "GATEHOUSE_ID_TOKEN"],
+      ...["GATEHOUSE_PORT", "GATEHOUSE_SERVICE_PORT", "GATEHOUSE_OUTBOX_DATABASE_URL", "NODE_EXTRA_CA_CERTS"],
+    ]
+    const others = Object.fromEntries(names.map((name) => [name, "x"]))
+    expect((yield* load({ ...others, DATA_DIR: "memory", DATADIR: "x" })).misspelt).toEqual([])
+  })
 })
 
 describe("variables that depend on each other", () => {
-  it.effect("a HOST other than loopback requires ADMIN_TOKEN", () =>
-    Effect.gen(function* () {
-      const message = yield* refusal({ HOST: "0.0.0.0" })
-      expect(message).toMatch(/^HOST is 0\.0\.0\.0\b.*ADMIN_TOKEN.*HOST=127\.0\.0\.1$/)
-      expect(Exit.isSuccess(yield* Effect.exit(load({ HOST: "0.0.0.0", ADMIN_TOKEN: token })))).toBe(true)
-    }),
-  )
+  it.effect("a HOST other than loopback requires ADMIN_TOKEN", function* () {
+    const message = yield* refusal({ HOST: "0.0.0.0" })
+    expect(message).toMatch(/^HOST is 0\.0\.0\.0\b.*ADMIN_TOKEN.*HOST=127\.0\.0\.1$/)
+    expect(Exit.isSuccess(yield* Effect.exit(load({ HOST: "0.0.0.0", ADMIN_TOKEN: token })))).toBe(true)
+  })
 
-  it.effect("names the secrets that a file of variables has quoted or padded", () =>
-    Effect.gen(function* () {
-      const { quotedSecrets } = yield* load({
-        ...signIn,
-        ADMIN_TOKEN: `"${token}"`,
-        METRICS_TOKEN: `${token}'`,
-        AI_API_KEY: "sk-1\n",
-        AI_BASE_URL: "https://ai.example.com/v1",
-        AI_MODEL: "m",
-        CONSOLE_OIDC_CLIENT_SECRET: `a"b c`,
-      })
-      expect(quotedSecrets).toEqual(["ADMIN_TOKEN", "METRICS_TOKEN", "AI_API_KEY"])
-    }),
-  )
+  it.effect("names the secrets that a file of variables has quoted or padded", function* () {
+    const { quotedSecrets } = yield* load({
+      ...signIn,
+      ADMIN_TOKEN: `"${token}"`,
+      METRICS_TOKEN: `${token}'`,
+      AI_API_KEY: "sk-1\n",
+      AI_BASE_URL: "https://ai.example.com/v1",
+      AI_MODEL: "m",
+      CONSOLE_OIDC_CLIENT_SECRET: `a"b c`,
+    })
+    expect(quotedSecrets).toEqual(["ADMIN_TOKEN", "METRICS_TOKEN", "AI_API_KEY"])
+  })
 
-  it.effect("DATABASE_URL requires ENCRYPTION_KEY", () =>
-    Effect.gen(function* () {
-      const message = yield* refusal({ DATABASE_URL: "postgres://u:hidden-password@localhost/db" })
-      expect(message).toMatch(/^ENCRYPTION_KEY is required with DATABASE_URL; for example ENCRYPTION_KEY=\S+/)
-      expect(message).not.toContain("hidden-password")
-    }),
-  )
+  it.effect("DATABASE_URL requires ENCRYPTION_KEY", function* () {
+    const message = yield* refusal({ DATABASE_URL: "postgres://u:hidden-password@localhost/db" })
+    expect(message).toMatch(/^ENCRYPTION_KEY is required with DATABASE_URL; for example ENCRYPTION_KEY=\S+/)
+    expect(message).not.toContain("hidden-password")
+  })
 
-  it.effect("LISTEN_URL requires DATABASE_URL", () =>
-    Effect.gen(function* () {
-      const message = yield* refusal({ LISTEN_URL: "postgres://u:hidden-password@localhost/db" })
-      expect(message).toBe("LISTEN_URL needs DATABASE_URL: both are addresses of one database")
-    }),
-  )
+  it.effect("LISTEN_URL requires DATABASE_URL", function* () {
+    const message = yield* refusal({ LISTEN_URL: "postgres://u:hidden-password@localhost/db" })
+    expect(message).toBe("LISTEN_URL needs DATABASE_URL: both are addresses of one database")
+  })
 
-  it.effect("AI_BASE_URL and AI_MODEL are set together, and AI_API_KEY only with them", () =>
-    Effect.gen(function* () {
-      const url = { AI_BASE_URL: "http://localhost:11434/v1" }
-      for (const [environment, missing] of [
-        [url, "AI_MODEL"],
-        [{ AI_MODEL: "some-model" }, "AI_BASE_URL"],
-        [{ AI_API_KEY: "hidden-key" }, "AI_BASE_URL"],
-        [{ ...url, AI_API_KEY: "hidden-key" }, "AI_MODEL"],
-      ] as const) {
-        const message = yield* refusal(environment)
-        expect(message).toMatch(new RegExp(`^${missing} is missing: .*for example ${missing}=\\S+$`))
-        expect(message).not.toContain("hidden-key")
-      }
-      expect((yield* load({})).ai).toBeUndefined()
-    }),
-  )
+  it.effect("AI_BASE_URL and AI_MODEL are set together, and AI_API_KEY only with them", function* () {
+    const url = { AI_BASE_URL: "http://localhost:11434/v1" }
+    for (const [environment, missing] of [
+      [url, "AI_MODEL"],
+      [{ AI_MODEL: "some-model" }, "AI_BASE_URL"],
+      [{ AI_API_KEY: "hidden-key" }, "AI_BASE_URL"],
+      [{ ...url, AI_API_KEY: "hidden-key" }, "AI_MODEL"],
+    ] as const) {
+      const message = yield* refusal(environment)
+      expect(message).toMatch(new RegExp(`^${missing} is missing: .*for example ${missing}=\\S+$`))
+      expect(message).not.toContain("hidden-key")
+    }
+    expect((yield* load({})).ai).toBeUndefined()
+  })
 
-  it.effect("printed settings hide secrets", () =>
-    Effect.gen(function* () {
-      const secrets = {
-        ADMIN_TOKEN: `${token},${token}2`,
-        METRICS_TOKEN: token,
-        ENCRYPTION_KEY: key,
-        DATABASE_URL: `postgres://u:${token}@h/d`,
-        LISTEN_URL: `postgres://u:${token}@h/d`,
-        AI_BASE_URL: "http://localhost:11434/v1",
-        AI_MODEL: "some-model",
-        AI_API_KEY: token,
-      }
-      const settings = yield* load(secrets)
-      expect(JSON.stringify(settings)).not.toContain(token)
-      expect(String(settings.encryptionKeys)).not.toMatch(/\d/)
-    }),
-  )
+  it.effect("printed settings hide secrets", function* () {
+    const secrets = {
+      ADMIN_TOKEN: `${token},${token}2`,
+      METRICS_TOKEN: token,
+      ENCRYPTION_KEY: key,
+      DATABASE_URL: `postgres://u:${token}@h/d`,
+      LISTEN_URL: `postgres://u:${token}@h/d`,
+      AI_BASE_URL: "http://localhost:11434/v1",
+      AI_MODEL: "some-model",
+      AI_API_KEY: token,
+    }
+    const settings = yield* load(secrets)
+    expect(JSON.stringify(settings)).not.toContain(token)
+    expect(String(settings.encryptionKeys)).not.toMatch(/\d/)
+  })
 })
 
 /** Starts the service as a process that must end by itself, or by a signal once it listens. */
@@ -621,70 +593,63 @@ const run = (environment: Environment, signal?: NodeJS.Signals) =>
   })
 
 describe("a process that cannot start gives the reason in one line and ends with status 1", () => {
-  it.live("an invalid variable", () =>
-    Effect.gen(function* () {
-      const output = "gatehouse: PORT must be a whole number from 0 to 65535; for example PORT=3000\n"
-      expect(yield* run({ PORT: "http" })).toEqual({ code: 1, output })
-    }),
-  )
+  it.live("an invalid variable", function* () {
+    const output = "gatehouse: PORT must be a whole number from 0 to 65535; for example PORT=3000\n"
+    expect(yield* run({ PORT: "http" })).toEqual({ code: 1, output })
+  })
 
   // Node's recursive mkdir never returns here: seen hanging with it.
-  it.live("a folder that cannot be created", () =>
-    Effect.gen(function* () {
-      const { code, output } = yield* run({ DATA_DIR: "/proc/gatehouse" })
-      expect(output).toMatch(
-        /^gatehouse: DATA_DIR \/proc\/gatehouse cannot be written \(E[A-Z]+\); .* for example DATA_DIR=\.\/data\n$/,
-      )
-      expect(code).toBe(1)
-    }),
-  )
+  it.live("a folder that cannot be created", function* () {
+    const { code, output } = yield* run({ DATA_DIR: "/proc/gatehouse" })
+    expect(output).toMatch(
+      /^gatehouse: DATA_DIR \/proc\/gatehouse cannot be written \(E[A-Z]+\); .* for example DATA_DIR=\.\/data\n$/,
+    )
+    expect(code).toBe(1)
+  })
 
-  it.live("a port in use", () =>
-    Effect.gen(function* () {
-      const taken = yield* Effect.acquireRelease(
-        Effect.callback<Server>((resume) => {
-          const server = createServer().listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
-        }),
-        (server) => Effect.sync(() => server.close()),
-      )
-      const { port } = taken.address() as AddressInfo
-      const { code, output } = yield* run({ PORT: String(port) })
-      expect(output).toBe(
-        `gatehouse: Cannot listen on 127.0.0.1:${port}: the port is in use. Stop the other process or set PORT\n`,
-      )
-      expect(code).toBe(1)
-    }),
-  )
+  it.live("a port in use", function* () {
+    const taken = yield* Effect.acquireRelease(
+      Effect.callback<Server>((resume) => {
+        const server = createServer().listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
+      }),
+      (server) => Effect.sync(() => server.close()),
+    )
+    const { port } = taken.address() as AddressInfo
+    const { code, output } = yield* run({ PORT: String(port) })
+    expect(output).toBe(
+      `gatehouse: Cannot listen on 127.0.0.1:${port}: the port is in use. Stop the other process or set PORT\n`,
+    )
+    expect(code).toBe(1)
+  })
 })
 
 // Seen failing without the lines of the stop, and with the start as one string.
 it.live.each(["SIGTERM", "SIGINT"] as const)(
   "with JSON logs, a start and a stop by %s are lines with fields",
-  (signal) =>
-    Effect.gen(function* () {
-      const { code, output } = yield* run({ LOG_LEVEL: "info", LOG_FORMAT: "json", PORT: "0" }, signal)
-      expect(code).toBe(0)
-      const lines = output
-        .trim()
-        .split("\n")
-        .map((line) => JSON.parse(line) as { readonly level: string; readonly message: string; readonly url?: string })
-      const [listens, baseUrl, owners, stops, stopped, ...more] = lines.filter(
-        ({ message }) => !message.startsWith("Migration "),
-      )
-      const { url } = listens!
-      expect(listens).toMatchObject({
-        message: `Gatehouse listens on ${url}`,
-        mode: "guarded",
-        database: "embedded",
-        dataDir: "memory",
-        docs: `${url}/docs`,
-      })
-      for (const unset of [baseUrl, owners]) expect(unset).toMatchObject({ level: "WARN" })
-      expect(stops).toMatchObject({ level: "INFO", message: expect.stringMatching(/^Gatehouse stops: /) })
-      expect(stopped).toMatchObject({
-        level: "INFO",
-        message: expect.stringMatching(/^Gatehouse has stopped, in \d+\.\d s$/),
-      })
-      expect(more).toEqual([])
-    }),
+  function* (signal) {
+    const { code, output } = yield* run({ LOG_LEVEL: "info", LOG_FORMAT: "json", PORT: "0" }, signal)
+    expect(code).toBe(0)
+    const lines = output
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line) as { readonly level: string; readonly message: string; readonly url?: string })
+    const [listens, baseUrl, owners, stops, stopped, ...more] = lines.filter(
+      ({ message }) => !message.startsWith("Migration "),
+    )
+    const { url } = listens!
+    expect(listens).toMatchObject({
+      message: `Gatehouse listens on ${url}`,
+      mode: "guarded",
+      database: "embedded",
+      dataDir: "memory",
+      docs: `${url}/docs`,
+    })
+    for (const unset of [baseUrl, owners]) expect(unset).toMatchObject({ level: "WARN" })
+    expect(stops).toMatchObject({ level: "INFO", message: expect.stringMatching(/^Gatehouse stops: /) })
+    expect(stopped).toMatchObject({
+      level: "INFO",
+      message: expect.stringMatching(/^Gatehouse has stopped, in \d+\.\d s$/),
+    })
+    expect(more).toEqual([])
+  },
 )

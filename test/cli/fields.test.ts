@@ -1,10 +1,11 @@
-import { assert, it } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { Effect, Layer, Option } from "effect"
 import { CliOutput, Command, type HelpDoc } from "effect/cli"
 import { OpenApi } from "effect/http-api"
 import { gatehouse } from "#src/cli/gatehouse.ts"
 import { services } from "#src/cli/services.ts"
 import { Api } from "#src/http/api/Api.ts"
+import { it } from "../support/it.ts"
 
 type Json = Readonly<Record<string, unknown>>
 
@@ -208,24 +209,23 @@ it("every operation has a command, or is known to have none", () => {
 // Seen failing: endpoints lacked event_types, headers, ordered and five others, keys the settings of a rotation.
 it.effect.each(Object.entries(commands))(
   "%s: each field is a flag with a description",
-  ([id, [command, otherwise = []]]) =>
-    Effect.gen(function* () {
-      const flags = yield* flagsOf(command)
-      const names = flags.map(({ name }) => name)
-      const fields = operations.get(id)!
-      const missing = fields.filter((field) => {
-        const name = kebab(field)
-        return !otherwise.includes(field) && !names.includes(name) && !names.includes(name.replace(/s$/, ""))
-      })
-      assert.deepStrictEqual(missing, [])
-      assert.deepStrictEqual(
-        otherwise.filter((field) => !fields.includes(field)),
-        [],
-      )
-      // Seen failing: --active was described as "false: the endpoint receives nothing".
-      assert.deepStrictEqual(
-        flags.filter(({ description }) => !Option.exists(description, (text) => !/\b(true|false): /.test(text))),
-        [],
-      )
-    }),
+  function* ([id, [command, otherwise = []]]) {
+    const flags = yield* flagsOf(command)
+    const names = flags.map(({ name }) => name)
+    const fields = operations.get(id)!
+    const missing = fields.filter((field) => {
+      const name = kebab(field)
+      return !otherwise.includes(field) && !names.includes(name) && !names.includes(name.replace(/s$/, ""))
+    })
+    assert.deepStrictEqual(missing, [])
+    assert.deepStrictEqual(
+      otherwise.filter((field) => !fields.includes(field)),
+      [],
+    )
+    // Seen failing: --active was described as "false: the endpoint receives nothing".
+    assert.deepStrictEqual(
+      flags.filter(({ description }) => !Option.exists(description, (text) => !/\b(true|false): /.test(text))),
+      [],
+    )
+  },
 )

@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { createHash } from "node:crypto"
 import { writeFileSync } from "node:fs"
@@ -9,6 +8,7 @@ import { blocks } from "../docs/pages.ts"
 import { must } from "../http/operations.ts"
 import { run, runCli } from "../support/cli.ts"
 import { freshFolder } from "../support/databases.ts"
+import { layer } from "../support/it.ts"
 import { makeReceiver } from "../support/receiver.ts"
 import { adminToken, embedded, guarded, TestServer } from "../support/server.ts"
 
@@ -258,8 +258,9 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
     return (orgs as unknown as ReadonlyArray<{ readonly name: string }>).map(({ name }) => name)
   })
 
-  it.effect("svix: applications become orgs, endpoints keep their settings, and a repeat makes nothing twice", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "svix: applications become orgs, endpoints keep their settings, and a repeat makes nothing twice",
+    function* () {
       const cli = yield* other("svix")
       const before = yield* orgs
       const dry = yield* cli("--dry-run")
@@ -310,201 +311,187 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
         ["", again.rows[2]!.org, "refused"],
       ])
       expect(yield* ofOwners).toEqual(["Acme"])
-    }),
+    },
   )
 
-  it.effect("svix: an org or an endpoint that was not imported is left alone, whatever its name", () =>
-    Effect.gen(function* () {
-      const { send } = yield* TestServer
-      const make = (name: string) =>
-        Effect.map(must(send, "POST", "/api/v0/orgs", { as: adminToken, json: { name } }), ({ orgId }) => String(orgId))
-      const [namesake, named] = [yield* make("Acme"), yield* make("named")]
-      const own = { url: "https://example.com/own", external_id: "main", signing_secret: secret }
-      const as = (org: string) => ({ as: adminToken, headers: { "x-org-id": org } })
-      for (const org of [namesake, named]) yield* must(send, "POST", "/v1/webhooks/create", { ...as(org), json: own })
-      const cli = yield* other("svix")
-      const { rows } = yield* cli()
-      expect([namesake, named]).not.toContain(rows[0]!.org)
-      const into = (yield* cli("--into", named)).rows
-      expect(into.map(({ org, result }) => [org, result])).toEqual([
-        [named, "refused"],
-        [named, "created"],
-        [named, "refused"],
-      ])
-      expect(into[0]!.lost[0]).toContain("exists that was not imported")
-      for (const org of [namesake, named]) {
-        const found = yield* must(send, "POST", "/v1/webhooks/get", { ...as(org), json: { external_id: "main" } })
-        expect(found["url"]).toBe(own.url)
+  it.effect("svix: an org or an endpoint that was not imported is left alone, whatever its name", function* () {
+    const { send } = yield* TestServer
+    const make = (name: string) =>
+      Effect.map(must(send, "POST", "/api/v0/orgs", { as: adminToken, json: { name } }), ({ orgId }) => String(orgId))
+    const [namesake, named] = [yield* make("Acme"), yield* make("named")]
+    const own = { url: "https://example.com/own", external_id: "main", signing_secret: secret }
+    const as = (org: string) => ({ as: adminToken, headers: { "x-org-id": org } })
+    for (const org of [namesake, named]) yield* must(send, "POST", "/v1/webhooks/create", { ...as(org), json: own })
+    const cli = yield* other("svix")
+    const { rows } = yield* cli()
+    expect([namesake, named]).not.toContain(rows[0]!.org)
+    const into = (yield* cli("--into", named)).rows
+    expect(into.map(({ org, result }) => [org, result])).toEqual([
+      [named, "refused"],
+      [named, "created"],
+      [named, "refused"],
+    ])
+    expect(into[0]!.lost[0]).toContain("exists that was not imported")
+    for (const org of [namesake, named]) {
+      const found = yield* must(send, "POST", "/v1/webhooks/get", { ...as(org), json: { external_id: "main" } })
+      expect(found["url"]).toBe(own.url)
+    }
+  })
+
+  it.effect("a list whose cursors go round is left", function* () {
+    const { url } = yield* TestServer
+    const api = yield* makeReceiver()
+    const next: Readonly<Record<string, string>> = { "": "a", "&next=a": "b", "&next=b": "a" }
+    api.behave(({ path }) => ({
+      status: 200,
+      body: JSON.stringify({ models: [], pagination: { next: next[path.split("limit=100")[1]!] ?? "a" } }),
+    }))
+    const env = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: adminToken, GATEHOUSE_IMPORT_TOKEN: "t" }
+    const ended = yield* runCli(["import", "hookdeck", "--from", api.url], { env })
+    expect(ended.code).toBe(0)
+    expect(api.received).toHaveLength(3)
+  })
+
+  it.effect("convoy: subscriptions become event types, and owners channels of one org", function* () {
+    const { send } = yield* TestServer
+    const cli = yield* other("convoy")
+    expect((yield* cli()).err).toContain("--project")
+    const { orgId } = yield* must(send, "POST", "/api/v0/orgs", { as: adminToken, json: { name: "platform" } })
+    const { rows } = yield* cli("--project", "p1", "--into", String(orgId))
+    expect(rows.map(({ result }) => result)).toEqual(["created", "created", "created"])
+    expect(yield* endpointOf(rows[0]!)).toMatchObject({
+      external_id: "c1",
+      description: "orders",
+      event_types: ["invoice.paid", "user.made"],
+      channels: ["customer_9"],
+      max_per_second: 1,
+      headers: ["x-key"],
+      header_names: "webhook",
+    })
+    expect(rows[0]!.lost).toContain("the filter of a subscription")
+    expect(rows[0]!.secret).toBeNull()
+    expect(rows[1]!.lost).toEqual(["x-convoy-signature: the receiver reads x-webhook-signature"])
+    expect(yield* endpointOf(rows[1]!)).toMatchObject({
+      external_id: "c3",
+      event_types: null,
+      filter: {
+        "data.amount": { gte: 100, lt: 500 },
+        "data.kind": ["a", "b"],
+        any: [{ x: expect.anything() }, { y: { exists: true } }],
+      },
+      auth: { type: "oauth2", token_url: "https://login.example.com/token", client_id: "gatehouse", scope: "write" },
+    })
+    const { endpoint: id, org } = rows[1]!
+    const { text } = yield* send("POST", "/v1/webhooks/get", {
+      as: adminToken,
+      headers: { "x-org-id": org },
+      json: { id },
+    })
+    expect(text).toContain('"any":[{"x":9007199254740993},')
+    expect(yield* endpointOf(rows[2]!)).toMatchObject({ external_id: "c2", active: false, channels: ["p1"] })
+    expect(rows[2]!.secret).toMatch(/^whsec_/)
+  })
+
+  it.effect("outpost and hookdeck: webhook destinations are imported, and what cannot be is named", function* () {
+    const first = yield* (yield* other("outpost"))()
+    expect(first.rows.map(({ result }) => result)).toEqual(["created", "refused"])
+    expect(first.rows[1]!.lost[0]).toContain("aws_sqs")
+    expect(yield* endpointOf(first.rows[0]!)).toMatchObject({ event_types: ["user.created"], headers: ["x-api-key"] })
+    const second = yield* (yield* other("hookdeck"))()
+    expect(second.rows.map(({ result }) => result)).toEqual(["created"])
+    expect(yield* endpointOf(second.rows[0]!)).toMatchObject({ description: "shop", max_per_second: 5 })
+    expect(second.rows[0]!.lost).toContain("credentials of the kind OAUTH2")
+  })
+
+  it.effect("a wrong token, an address that is not the service's, and no token are told in words", function* () {
+    const { url } = yield* TestServer
+    const env = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: adminToken }
+    const api = yield* makeReceiver()
+    const run = (token: string) =>
+      runCli(["import", "svix", "--from", api.url], { env: { ...env, GATEHOUSE_IMPORT_TOKEN: token } })
+    api.behave({ status: 401 })
+    expect((yield* run("wrong")).err).toContain("answered with status 401. Check GATEHOUSE_IMPORT_TOKEN")
+    api.behave({ status: 200, body: "<html>" })
+    expect((yield* run("t")).err).toContain("did not answer with JSON. Check --from")
+    api.behave({ status: 200, body: `{"data":1}` })
+    expect((yield* run("t")).err).toContain("has another form than expected")
+    expect((yield* runCli(["import", "svix", "--from", api.url], { env })).err).toContain("Set GATEHOUSE_IMPORT_TOKEN")
+  })
+
+  it.effect("unkey: the program of the page prints keys that are imported with their settings", function* () {
+    const { send, url } = yield* TestServer
+    const { orgId } = yield* must(send, "POST", "/api/v0/orgs", { as: adminToken, json: { name: "from unkey" } })
+    const role = { permissions: ["documents.write"] }
+    yield* must(send, "PUT", `/api/v0/orgs/${orgId}/roles/editor`, { as: adminToken, json: role })
+    const [first, second] = ["acme_3ZsVn8pFqRkT6wXy", "acme_7HdLm2bNcJgK9uPv"]
+    const hash = createHash("sha256").update(second).digest("base64")
+    const api = yield* makeReceiver()
+    let mayDecrypt = true
+    api.behave(({ body, headers, path }) => {
+      const { cursor, decrypt } = JSON.parse(body.toString()) as { cursor?: string; decrypt: boolean }
+      const json = (status: number, value: object) => ({ status, body: JSON.stringify(value) })
+      if (headers.authorization !== "Bearer of the other" || path !== "/v2/apis.listKeys") {
+        return json(401, { meta: {}, error: { detail: "You are not allowed", status: 401 } })
       }
-    }),
-  )
-
-  it.effect("a list whose cursors go round is left", () =>
-    Effect.gen(function* () {
-      const { url } = yield* TestServer
-      const api = yield* makeReceiver()
-      const next: Readonly<Record<string, string>> = { "": "a", "&next=a": "b", "&next=b": "a" }
-      api.behave(({ path }) => ({
-        status: 200,
-        body: JSON.stringify({ models: [], pagination: { next: next[path.split("limit=100")[1]!] ?? "a" } }),
-      }))
-      const env = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: adminToken, GATEHOUSE_IMPORT_TOKEN: "t" }
-      const ended = yield* runCli(["import", "hookdeck", "--from", api.url], { env })
-      expect(ended.code).toBe(0)
-      expect(api.received).toHaveLength(3)
-    }),
-  )
-
-  it.effect("convoy: subscriptions become event types, and owners channels of one org", () =>
-    Effect.gen(function* () {
-      const { send } = yield* TestServer
-      const cli = yield* other("convoy")
-      expect((yield* cli()).err).toContain("--project")
-      const { orgId } = yield* must(send, "POST", "/api/v0/orgs", { as: adminToken, json: { name: "platform" } })
-      const { rows } = yield* cli("--project", "p1", "--into", String(orgId))
-      expect(rows.map(({ result }) => result)).toEqual(["created", "created", "created"])
-      expect(yield* endpointOf(rows[0]!)).toMatchObject({
-        external_id: "c1",
-        description: "orders",
-        event_types: ["invoice.paid", "user.made"],
-        channels: ["customer_9"],
-        max_per_second: 1,
-        headers: ["x-key"],
-        header_names: "webhook",
+      if (decrypt && !mayDecrypt) return json(403, { meta: {}, error: { detail: "No decrypt_key", status: 403 } })
+      return json(200, unkeyPage(cursor, decrypt ? first : undefined))
+    })
+    const folder = yield* freshFolder("empty")
+    const program = blocks.find(({ language, page }) => language === "js" && page === "docs/migrate-from/unkey.md")!
+    writeFileSync(join(folder, "unkey.mjs"), program.text)
+    const print = (token = "of the other") =>
+      run(process.execPath, ["unkey.mjs", "api_1", "", api.url], {
+        cwd: folder,
+        env: { GATEHOUSE_IMPORT_TOKEN: token },
       })
-      expect(rows[0]!.lost).toContain("the filter of a subscription")
-      expect(rows[0]!.secret).toBeNull()
-      expect(rows[1]!.lost).toEqual(["x-convoy-signature: the receiver reads x-webhook-signature"])
-      expect(yield* endpointOf(rows[1]!)).toMatchObject({
-        external_id: "c3",
-        event_types: null,
-        filter: {
-          "data.amount": { gte: 100, lt: 500 },
-          "data.kind": ["a", "b"],
-          any: [{ x: expect.anything() }, { y: { exists: true } }],
-        },
-        auth: { type: "oauth2", token_url: "https://login.example.com/token", client_id: "gatehouse", scope: "write" },
-      })
-      const { endpoint: id, org } = rows[1]!
-      const { text } = yield* send("POST", "/v1/webhooks/get", {
-        as: adminToken,
-        headers: { "x-org-id": org },
-        json: { id },
-      })
-      expect(text).toContain('"any":[{"x":9007199254740993},')
-      expect(yield* endpointOf(rows[2]!)).toMatchObject({ external_id: "c2", active: false, channels: ["p1"] })
-      expect(rows[2]!.secret).toMatch(/^whsec_/)
-    }),
-  )
+    expect((yield* print("none")).err).toContain("You are not allowed")
+    mayDecrypt = false
+    expect((yield* print()).err).toMatch(/^Unkey decrypts no key[^]*key_0001: not imported: no hash/)
+    mayDecrypt = true
 
-  it.effect("outpost and hookdeck: webhook destinations are imported, and what cannot be is named", () =>
-    Effect.gen(function* () {
-      const first = yield* (yield* other("outpost"))()
-      expect(first.rows.map(({ result }) => result)).toEqual(["created", "refused"])
-      expect(first.rows[1]!.lost[0]).toContain("aws_sqs")
-      expect(yield* endpointOf(first.rows[0]!)).toMatchObject({ event_types: ["user.created"], headers: ["x-api-key"] })
-      const second = yield* (yield* other("hookdeck"))()
-      expect(second.rows.map(({ result }) => result)).toEqual(["created"])
-      expect(yield* endpointOf(second.rows[0]!)).toMatchObject({ description: "shop", max_per_second: 5 })
-      expect(second.rows[0]!.lost).toContain("credentials of the kind OAUTH2")
-    }),
-  )
-
-  it.effect("a wrong token, an address that is not the service's, and no token are told in words", () =>
-    Effect.gen(function* () {
-      const { url } = yield* TestServer
-      const env = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: adminToken }
-      const api = yield* makeReceiver()
-      const run = (token: string) =>
-        runCli(["import", "svix", "--from", api.url], { env: { ...env, GATEHOUSE_IMPORT_TOKEN: token } })
-      api.behave({ status: 401 })
-      expect((yield* run("wrong")).err).toContain("answered with status 401. Check GATEHOUSE_IMPORT_TOKEN")
-      api.behave({ status: 200, body: "<html>" })
-      expect((yield* run("t")).err).toContain("did not answer with JSON. Check --from")
-      api.behave({ status: 200, body: `{"data":1}` })
-      expect((yield* run("t")).err).toContain("has another form than expected")
-      expect((yield* runCli(["import", "svix", "--from", api.url], { env })).err).toContain(
-        "Set GATEHOUSE_IMPORT_TOKEN",
-      )
-    }),
-  )
-
-  it.effect("unkey: the program of the page prints keys that are imported with their settings", () =>
-    Effect.gen(function* () {
-      const { send, url } = yield* TestServer
-      const { orgId } = yield* must(send, "POST", "/api/v0/orgs", { as: adminToken, json: { name: "from unkey" } })
-      const role = { permissions: ["documents.write"] }
-      yield* must(send, "PUT", `/api/v0/orgs/${orgId}/roles/editor`, { as: adminToken, json: role })
-      const [first, second] = ["acme_3ZsVn8pFqRkT6wXy", "acme_7HdLm2bNcJgK9uPv"]
-      const hash = createHash("sha256").update(second).digest("base64")
-      const api = yield* makeReceiver()
-      let mayDecrypt = true
-      api.behave(({ body, headers, path }) => {
-        const { cursor, decrypt } = JSON.parse(body.toString()) as { cursor?: string; decrypt: boolean }
-        const json = (status: number, value: object) => ({ status, body: JSON.stringify(value) })
-        if (headers.authorization !== "Bearer of the other" || path !== "/v2/apis.listKeys") {
-          return json(401, { meta: {}, error: { detail: "You are not allowed", status: 401 } })
-        }
-        if (decrypt && !mayDecrypt) return json(403, { meta: {}, error: { detail: "No decrypt_key", status: 403 } })
-        return json(200, unkeyPage(cursor, decrypt ? first : undefined))
-      })
-      const folder = yield* freshFolder("empty")
-      const program = blocks.find(({ language, page }) => language === "js" && page === "docs/migrate-from/unkey.md")!
-      writeFileSync(join(folder, "unkey.mjs"), program.text)
-      const print = (token = "of the other") =>
-        run(process.execPath, ["unkey.mjs", "api_1", "", api.url], {
-          cwd: folder,
-          env: { GATEHOUSE_IMPORT_TOKEN: token },
-        })
-      expect((yield* print("none")).err).toContain("You are not allowed")
-      mayDecrypt = false
-      expect((yield* print()).err).toMatch(/^Unkey decrypts no key[^]*key_0001: not imported: no hash/)
-      mayDecrypt = true
-
-      const named = (n: number) => `key_000${n}: `
-      const printed = yield* print()
-      expect(printed.err.trim().split("\n")).toEqual([
-        `${named(1)}the rate limit tokens`,
-        `${named(1)}the metadata of its identity`,
-        `${named(1)}the day of the refill: it is the 1st`,
-        `${named(1)}permissions: Documents:Read`,
-        `${named(2)}not imported: no hash`,
-        `${named(3)}not imported: no hash`,
-        `${named(3)}not imported: expired`,
-      ])
-      const env = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: adminToken }
-      const file = (text: string) => {
-        writeFileSync(join(folder, "keys.json"), text)
-        return runCli(["keys", "import", join(folder, "keys.json"), "--org", orgId!], { env })
-      }
-      expect((yield* file(printed.out)).out).toContain("1 key is imported, 0 exist already.")
-      const validate = (key: string) =>
-        must(send, "POST", "/api/v0/keys/validate", { as: adminToken, json: { key, cost: 0, details: true } })
-      expect(yield* validate(first)).toMatchObject({
+    const named = (n: number) => `key_000${n}: `
+    const printed = yield* print()
+    expect(printed.err.trim().split("\n")).toEqual([
+      `${named(1)}the rate limit tokens`,
+      `${named(1)}the metadata of its identity`,
+      `${named(1)}the day of the refill: it is the 1st`,
+      `${named(1)}permissions: Documents:Read`,
+      `${named(2)}not imported: no hash`,
+      `${named(3)}not imported: no hash`,
+      `${named(3)}not imported: expired`,
+    ])
+    const env = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: adminToken }
+    const file = (text: string) => {
+      writeFileSync(join(folder, "keys.json"), text)
+      return runCli(["keys", "import", join(folder, "keys.json"), "--org", orgId!], { env })
+    }
+    expect((yield* file(printed.out)).out).toContain("1 key is imported, 0 exist already.")
+    const validate = (key: string) =>
+      must(send, "POST", "/api/v0/keys/validate", { as: adminToken, json: { key, cost: 0, details: true } })
+    expect(yield* validate(first)).toMatchObject({
+      name: "Production",
+      externalId: "user_1",
+      metadata: { plan: "pro" },
+      credits: 900,
+      permissions: ["documents.read", "documents.write"],
+      expiresAt: "2100-01-01T00:00:00.000Z",
+    })
+    const { keys } = yield* must(send, "GET", `/api/v0/orgs/${orgId}/keys`, { as: adminToken })
+    expect(keys).toMatchObject([
+      {
         name: "Production",
-        externalId: "user_1",
-        metadata: { plan: "pro" },
-        credits: 900,
-        permissions: ["documents.read", "documents.write"],
-        expiresAt: "2100-01-01T00:00:00.000Z",
-      })
-      const { keys } = yield* must(send, "GET", `/api/v0/orgs/${orgId}/keys`, { as: adminToken })
-      expect(keys).toMatchObject([
-        {
-          name: "Production",
-          prefix: "acme_3Zs",
-          roles: ["editor"],
-          rateLimit: { limit: 100, window: 60 },
-          credits: { remaining: 900, refill: { amount: 1000, every: "month" } },
-        },
-      ])
+        prefix: "acme_3Zs",
+        roles: ["editor"],
+        rateLimit: { limit: 100, window: 60 },
+        credits: { remaining: 900, refill: { amount: 1000, every: "month" } },
+      },
+    ])
 
-      // Keys that Unkey does not decrypt: their hashes are in a file, and the others are decrypted.
-      writeFileSync(join(folder, "hashes.json"), JSON.stringify({ key_0002: hash }))
-      const hashed = yield* print()
-      expect((yield* file(hashed.out)).out).toContain("1 key is imported, 1 exists already.")
-      expect(yield* validate(second)).toMatchObject({ name: "key_0002", permissions: [] })
-      expect((yield* file(hashed.out)).out).toContain("0 keys are imported, 2 exist already.")
-    }),
-  )
+    // Keys that Unkey does not decrypt: their hashes are in a file, and the others are decrypted.
+    writeFileSync(join(folder, "hashes.json"), JSON.stringify({ key_0002: hash }))
+    const hashed = yield* print()
+    expect((yield* file(hashed.out)).out).toContain("1 key is imported, 1 exists already.")
+    expect(yield* validate(second)).toMatchObject({ name: "key_0002", permissions: [] })
+    expect((yield* file(hashed.out)).out).toContain("0 keys are imported, 2 exist already.")
+  })
 })

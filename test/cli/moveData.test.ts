@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.live is a test */
-import { expect, it } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { rmSync } from "node:fs"
@@ -8,6 +7,7 @@ import { keyId } from "#src/infrastructure/crypto/AesCipher.ts"
 import { Database } from "#src/infrastructure/database/Database.ts"
 import { spawnCli } from "../support/cli.ts"
 import { adminClient, freshFolder, freshPostgres } from "../support/databases.ts"
+import { it } from "../support/it.ts"
 import { encryptionKey } from "../support/server.ts"
 
 const readableBy = `v1.${keyId(Buffer.from(encryptionKey, "base64"))}.`
@@ -82,44 +82,40 @@ const content = Effect.flatMap(SqlClient.SqlClient, (sql) =>
 const inFolder = <A, E>(dataDir: string, effect: Effect.Effect<A, E, SqlClient.SqlClient>) =>
   Effect.provide(effect, Database.layer({ dataDir }))
 
-it.live("move-data copies every value of every table to PostgreSQL, into the same ranges of time", () =>
-  Effect.gen(function* () {
-    const [dataDir, url] = [yield* freshFolder(), yield* freshPostgres("empty")]
-    const env = { DATA_DIR: dataDir, DATABASE_URL: url, ENCRYPTION_KEY: encryptionKey }
-    yield* inFolder(dataDir, fill)
-    const otherKey = { ...env, ENCRYPTION_KEY: Buffer.alloc(32, 7).toString("base64") }
-    expect(yield* spawnCli(["move-data"], { env: otherKey })).toMatchObject({
-      code: 1,
-      err: expect.stringContaining("cannot be decrypted: ENCRYPTION_KEY does not have the key"),
-    })
-    const moved = yield* spawnCli(["move-data"], { env })
-    expect(moved).toMatchObject({ code: 0, err: expect.stringContaining("Everything is copied") })
-    expect(moved.err).toMatch(/^events: 2,?501 rows$/m)
-    const target = yield* adminClient(url)
-    const [before, after] = [
-      yield* inFolder(dataDir, content),
-      yield* Effect.provideService(content, SqlClient.SqlClient, target),
-    ]
-    expect(after).toEqual(before)
-    expect(
-      before.rows.filter(({ count, name }) => count === 0 && !name.endsWith("_old")).map(({ name }) => name),
-    ).toEqual([])
-    expect((yield* spawnCli(["move-data"], { env })).err).toContain("is not empty (activity_counts has rows)")
-  }).pipe(Effect.scoped),
-)
+it.live("move-data copies every value of every table to PostgreSQL, into the same ranges of time", function* () {
+  const [dataDir, url] = [yield* freshFolder(), yield* freshPostgres("empty")]
+  const env = { DATA_DIR: dataDir, DATABASE_URL: url, ENCRYPTION_KEY: encryptionKey }
+  yield* inFolder(dataDir, fill)
+  const otherKey = { ...env, ENCRYPTION_KEY: Buffer.alloc(32, 7).toString("base64") }
+  expect(yield* spawnCli(["move-data"], { env: otherKey })).toMatchObject({
+    code: 1,
+    err: expect.stringContaining("cannot be decrypted: ENCRYPTION_KEY does not have the key"),
+  })
+  const moved = yield* spawnCli(["move-data"], { env })
+  expect(moved).toMatchObject({ code: 0, err: expect.stringContaining("Everything is copied") })
+  expect(moved.err).toMatch(/^events: 2,?501 rows$/m)
+  const target = yield* adminClient(url)
+  const [before, after] = [
+    yield* inFolder(dataDir, content),
+    yield* Effect.provideService(content, SqlClient.SqlClient, target),
+  ]
+  expect(after).toEqual(before)
+  expect(
+    before.rows.filter(({ count, name }) => count === 0 && !name.endsWith("_old")).map(({ name }) => name),
+  ).toEqual([])
+  expect((yield* spawnCli(["move-data"], { env })).err).toContain("is not empty (activity_counts has rows)")
+})
 
-it.live("move-data refuses a folder without a database, one in use, and a missing DATABASE_URL", () =>
-  Effect.gen(function* () {
-    const [dataDir, url] = [yield* freshFolder(), yield* freshPostgres("empty")]
-    const env = { DATA_DIR: dataDir, DATABASE_URL: url, ENCRYPTION_KEY: encryptionKey }
-    expect(yield* spawnCli(["move-data"], { env: { DATA_DIR: dataDir } })).toMatchObject({
-      code: 2,
-      err: "gatehouse: Set DATABASE_URL to the PostgreSQL that gets the data\n",
-    })
-    const inUse = yield* inFolder(dataDir, spawnCli(["move-data"], { env }))
-    expect(inUse).toMatchObject({ code: 1, err: expect.stringContaining("is in use by another process") })
-    rmSync(join(dataDir, "postgres"), { recursive: true })
-    const { err } = yield* spawnCli(["move-data"], { env })
-    expect(err).toBe(`gatehouse: DATA_DIR ${dataDir} has no database. Set DATA_DIR to the folder that has it\n`)
-  }).pipe(Effect.scoped),
-)
+it.live("move-data refuses a folder without a database, one in use, and a missing DATABASE_URL", function* () {
+  const [dataDir, url] = [yield* freshFolder(), yield* freshPostgres("empty")]
+  const env = { DATA_DIR: dataDir, DATABASE_URL: url, ENCRYPTION_KEY: encryptionKey }
+  expect(yield* spawnCli(["move-data"], { env: { DATA_DIR: dataDir } })).toMatchObject({
+    code: 2,
+    err: "gatehouse: Set DATABASE_URL to the PostgreSQL that gets the data\n",
+  })
+  const inUse = yield* inFolder(dataDir, spawnCli(["move-data"], { env }))
+  expect(inUse).toMatchObject({ code: 1, err: expect.stringContaining("is in use by another process") })
+  rmSync(join(dataDir, "postgres"), { recursive: true })
+  const { err } = yield* spawnCli(["move-data"], { env })
+  expect(err).toBe(`gatehouse: DATA_DIR ${dataDir} has no database. Set DATA_DIR to the folder that has it\n`)
+})

@@ -1,10 +1,10 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { runCli } from "../support/cli.ts"
+import { layer } from "../support/it.ts"
 import { onPostgres, TestServer } from "../support/server.ts"
 
 const numbers =
@@ -42,56 +42,48 @@ const file = (name: string, text: string) =>
   )
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("numbers on the command line", (it) => {
-  it.effect("a job's input, result and steps are sent and shown as they were given", () =>
-    Effect.gen(function* () {
-      const { cli } = yield* tenant
-      const job = (yield* cli("jobs", "create", "report", "--input", numbers)).out
-      expect((yield* cli("jobs", "claim")).out).toContain(numbers)
-      yield* cli("jobs", "step", job, "one", "--attempt", "1", "--result", numbers)
-      yield* cli("jobs", "finish", job, "--attempt", "1", "--result", "9007199254740993")
-      const shown = (yield* cli("jobs", "get", job)).out
-      expect(shown).toContain(`input        ${numbers}`)
-      expect(shown).toMatch(/^result +9007199254740993$/m)
-      expect((yield* cli("jobs", "get", job, "--json")).out).toContain(`"result":${numbers}`)
-    }),
-  )
+  it.effect("a job's input, result and steps are sent and shown as they were given", function* () {
+    const { cli } = yield* tenant
+    const job = (yield* cli("jobs", "create", "report", "--input", numbers)).out
+    expect((yield* cli("jobs", "claim")).out).toContain(numbers)
+    yield* cli("jobs", "step", job, "one", "--attempt", "1", "--result", numbers)
+    yield* cli("jobs", "finish", job, "--attempt", "1", "--result", "9007199254740993")
+    const shown = (yield* cli("jobs", "get", job)).out
+    expect(shown).toContain(`input        ${numbers}`)
+    expect(shown).toMatch(/^result +9007199254740993$/m)
+    expect((yield* cli("jobs", "get", job, "--json")).out).toContain(`"result":${numbers}`)
+  })
 
-  it.effect("an event type is pushed, compared and printed with the numbers of its file", () =>
-    Effect.gen(function* () {
-      const { cli } = yield* tenant
-      const type = (id: string) =>
-        `{"name":"order.paid","schemas":{"1":{"type":"object","properties":{"id":{"const":${id}}}}},"example":{"id":${id}}}`
-      const pushed = (text: string) =>
-        Effect.scoped(
-          Effect.flatMap(file("one.json", text), (path) =>
-            Effect.map(cli("event-types", "push", path), ({ err }) => err),
-          ),
-        )
-      expect(yield* pushed(type("9007199254740993"))).toContain("1 created, 0 changed")
-      expect(yield* pushed(type("9007199254740993"))).toContain("0 created, 0 changed")
-      expect(yield* pushed(type("9007199254740992"))).toContain("0 created, 1 changed")
-      expect(yield* pushed(type("1.0"))).toContain("0 created, 1 changed")
-      const printed = (yield* cli("event-types", "get", "order.paid")).out
-      expect(printed.match(/1\.0$/gm)).toHaveLength(2)
-      expect(yield* pushed(printed)).toContain("0 created, 0 changed")
-    }),
-  )
-
-  it.effect("settings of imported keys, filters and schedules keep their numbers", () =>
-    Effect.gen(function* () {
-      const { admin, cli, org } = yield* tenant
-      const keys = `[{"hash":"${"a".repeat(64)}","algorithm":"sha256","name":"old","metadata":${numbers},"rateLimit":{"limit":6.0,"window":60}}]`
-      yield* Effect.scoped(
-        Effect.flatMap(file("keys.json", keys), (path) => admin("keys", "import", path, "--org", org)),
+  it.effect("an event type is pushed, compared and printed with the numbers of its file", function* () {
+    const { cli } = yield* tenant
+    const type = (id: string) =>
+      `{"name":"order.paid","schemas":{"1":{"type":"object","properties":{"id":{"const":${id}}}}},"example":{"id":${id}}}`
+    const pushed = (text: string) =>
+      Effect.scoped(
+        Effect.flatMap(file("one.json", text), (path) =>
+          Effect.map(cli("event-types", "push", path), ({ err }) => err),
+        ),
       )
-      expect((yield* admin("keys", "list", "--org", org, "--json")).out).toContain(numbers)
-      const delays = ["--retry-delays", "[1.0, 6e1]"]
-      const created = yield* cli("webhooks", "create", "http://127.0.0.1:9", "--metadata", numbers, ...delays)
-      const endpoint = created.out.split("\n")[0]!
-      expect((yield* cli("webhooks", "show", endpoint, "--json")).out).toContain(numbers)
-      expect((yield* cli("webhooks", "show", endpoint, "--json")).out).toContain('"retry_delays":[1,60]')
-      const schedule = (yield* cli("schedules", "create", "report", "0 4 * * *", "--input", numbers)).out
-      expect((yield* cli("schedules", "get", schedule, "--json")).out).toContain(numbers)
-    }),
-  )
+    expect(yield* pushed(type("9007199254740993"))).toContain("1 created, 0 changed")
+    expect(yield* pushed(type("9007199254740993"))).toContain("0 created, 0 changed")
+    expect(yield* pushed(type("9007199254740992"))).toContain("0 created, 1 changed")
+    expect(yield* pushed(type("1.0"))).toContain("0 created, 1 changed")
+    const printed = (yield* cli("event-types", "get", "order.paid")).out
+    expect(printed.match(/1\.0$/gm)).toHaveLength(2)
+    expect(yield* pushed(printed)).toContain("0 created, 0 changed")
+  })
+
+  it.effect("settings of imported keys, filters and schedules keep their numbers", function* () {
+    const { admin, cli, org } = yield* tenant
+    const keys = `[{"hash":"${"a".repeat(64)}","algorithm":"sha256","name":"old","metadata":${numbers},"rateLimit":{"limit":6.0,"window":60}}]`
+    yield* Effect.scoped(Effect.flatMap(file("keys.json", keys), (path) => admin("keys", "import", path, "--org", org)))
+    expect((yield* admin("keys", "list", "--org", org, "--json")).out).toContain(numbers)
+    const delays = ["--retry-delays", "[1.0, 6e1]"]
+    const created = yield* cli("webhooks", "create", "http://127.0.0.1:9", "--metadata", numbers, ...delays)
+    const endpoint = created.out.split("\n")[0]!
+    expect((yield* cli("webhooks", "show", endpoint, "--json")).out).toContain(numbers)
+    expect((yield* cli("webhooks", "show", endpoint, "--json")).out).toContain('"retry_delays":[1,60]')
+    const schedule = (yield* cli("schedules", "create", "report", "0 4 * * *", "--input", numbers)).out
+    expect((yield* cli("schedules", "get", schedule, "--json")).out).toContain(numbers)
+  })
 })

@@ -1,11 +1,10 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { expect } from "@effect/vitest"
 import { spawnSync } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { gatehouse } from "#src/cli/gatehouse.ts"
 import { main, run, runCli } from "../support/cli.ts"
 import { freshPostgres } from "../support/databases.ts"
+import { it } from "../support/it.ts"
 import { encryptionKey } from "../support/server.ts"
 
 it.live.each([
@@ -27,52 +26,46 @@ it.live.each([
     err: "gatehouse: DATABASE_URL must be a PostgreSQL URL",
   },
   { args: ["register"], code: 0, out: "", err: "This is not a CI run: there is nothing to register.\n" },
-])("gatehouse $args ends with $code", ({ args, code, env, err, out }) =>
-  Effect.gen(function* () {
-    const ended = yield* runCli(args, env === undefined ? {} : { env })
-    expect(ended.code, ended.err).toBe(code)
-    if (out === "") expect(ended.out).toBe("")
-    else expect(ended.out).toContain(out)
-    if (err === "") expect(ended.err).toBe("")
-    else expect(ended.err).toContain(err)
-  }),
-)
+])("gatehouse $args ends with $code", function* ({ args, code, env, err, out }) {
+  const ended = yield* runCli(args, env === undefined ? {} : { env })
+  expect(ended.code, ended.err).toBe(code)
+  if (out === "") expect(ended.out).toBe("")
+  else expect(ended.out).toContain(out)
+  if (err === "") expect(ended.err).toBe("")
+  else expect(ended.err).toContain(err)
+})
 
 // Seen failing: every command loaded a driver of PostgreSQL, an HTTP client and the words of twelve languages.
-it.live("a command loads only what commands need", () =>
-  Effect.gen(function* () {
-    const printing = `import { registerHooks } from "node:module"
+it.live("a command loads only what commands need", function* () {
+  const printing = `import { registerHooks } from "node:module"
       registerHooks({ load: (url, context, next) => (process.stderr.write(url + "\\n"), next(url, context)) })`
-    const loading = `data:text/javascript,${encodeURIComponent(printing)}`
-    const { err } = yield* run(process.execPath, ["--import", loading, main, "--version"])
-    const packages = new Set(Array.from(err.matchAll(/node_modules\/((?:@[^/]+\/)?[^/]+)/g), ([, name]) => name!))
-    const ofService = [
-      "@effect/sql-pg",
-      "@electric-sql/pglite",
-      "@orama/stemmers",
-      "@orama/stopwords",
-      "ai",
-      "minisearch",
-      "undici",
-    ]
-    expect([...packages]).toContain("effect")
-    expect(ofService.filter((name) => packages.has(name))).toEqual([])
-  }),
-)
+  const loading = `data:text/javascript,${encodeURIComponent(printing)}`
+  const { err } = yield* run(process.execPath, ["--import", loading, main, "--version"])
+  const packages = new Set(Array.from(err.matchAll(/node_modules\/((?:@[^/]+\/)?[^/]+)/g), ([, name]) => name!))
+  const ofService = [
+    "@effect/sql-pg",
+    "@electric-sql/pglite",
+    "@orama/stemmers",
+    "@orama/stopwords",
+    "ai",
+    "minisearch",
+    "undici",
+  ]
+  expect([...packages]).toContain("effect")
+  expect(ofService.filter((name) => packages.has(name))).toEqual([])
+})
 
-it.live("migrate updates a database, and a second run changes nothing", () =>
-  Effect.gen(function* () {
-    const env = { DATABASE_URL: yield* freshPostgres("empty"), ENCRYPTION_KEY: encryptionKey }
-    const first = yield* runCli(["migrate"], { env })
-    expect(first).toMatchObject({
-      out: expect.stringMatching(/^The database is at migration \d+, the newest\.\n$/),
-      code: 0,
-    })
-    expect(first.err).toContain("Migration 1 applied: schema")
-    const again = yield* runCli(["migrate", "--json"], { env })
-    expect(again).toEqual({ out: expect.stringMatching(/^\{"migration":\d+\}\n$/), err: "", code: 0 })
-  }),
-)
+it.live("migrate updates a database, and a second run changes nothing", function* () {
+  const env = { DATABASE_URL: yield* freshPostgres("empty"), ENCRYPTION_KEY: encryptionKey }
+  const first = yield* runCli(["migrate"], { env })
+  expect(first).toMatchObject({
+    out: expect.stringMatching(/^The database is at migration \d+, the newest\.\n$/),
+    code: 0,
+  })
+  expect(first.err).toContain("Migration 1 applied: schema")
+  const again = yield* runCli(["migrate", "--json"], { env })
+  expect(again).toEqual({ out: expect.stringMatching(/^\{"migration":\d+\}\n$/), err: "", code: 0 })
+})
 
 const shells = [
   { shell: "bash", check: ["-n"] },
@@ -80,8 +73,9 @@ const shells = [
   { shell: "fish", check: ["--no-execute"] },
 ] as const
 
-it.live.each(shells)("completions for $shell name every command and are valid in its language", ({ check, shell }) =>
-  Effect.gen(function* () {
+it.live.each(shells)(
+  "completions for $shell name every command and are valid in its language",
+  function* ({ check, shell }) {
     const { code, out } = yield* runCli(["--completions", shell])
     expect(code).toBe(0)
     for (const word of ["serve", "doctor", "validate", "deliveries", "gatehouse", "json"]) {
@@ -90,7 +84,7 @@ it.live.each(shells)("completions for $shell name every command and are valid in
     // Skips the check if the shell is not installed.
     const checked = spawnSync(shell, check, { input: out })
     if (checked.error === undefined) expect(checked.status, checked.stderr.toString()).toBe(0)
-  }),
+  },
 )
 
 it("docs/cli.md has every command", () => {

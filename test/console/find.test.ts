@@ -1,4 +1,3 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import type { Page } from "playwright-core"
@@ -22,8 +21,9 @@ const search = async (page: Page, text: string) => {
 }
 
 withConsoles("finding by id", consoles, (it) => {
-  it.effect("an id, a header or a line of a log opens the page of what has it; other orgs' ids open nothing", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "an id, a header or a line of a log opens the page of what has it; other orgs' ids open nothing",
+    function* () {
       const world = yield* webhookWorld
       const endpoint = yield* world.endpoint()
       const event_id = yield* world.publish("invoice.paid")
@@ -103,49 +103,48 @@ withConsoles("finding by id", consoles, (it) => {
         await expectAccessible(page)
         await expectFits(page)
       })
-    }).pipe(Effect.scoped),
+    },
   )
 
-  it.effect("a whole key, a project, an org and a request are found, and no address has the key", () =>
-    Effect.gen(function* () {
-      const { send } = yield* TestServer
-      const { key, keyId, orgId } = yield* makeTenant(adminToken)
-      const other = yield* makeTenant(adminToken)
-      const { projectId } = yield* call("POST", "/api/v0/projects", { name: "handbook", orgId })
-      const off = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, { name: "off", enabled: false })
-      const { entries } = yield* call("GET", `/api/v0/orgs/${orgId}/audit?limit=1`)
-      const [{ requestId }] = entries as unknown as [{ readonly requestId: string }]
-      const { at, page } = yield* signedInTab(`/orgs/${orgId}/endpoints`)
-      const urls: Array<string> = []
-      page.on("request", (request) => void urls.push(request.url()))
-      yield* Effect.promise(async () => {
-        const goes = async (text: string, path: string) => {
-          const dialog = await search(page, text)
-          await page.waitForURL(at(path))
-          urls.push(page.url())
-          await dialog.waitFor({ state: "detached" })
-        }
-        await goes(`Authorization: Bearer ${key}`, `/orgs/${orgId}/keys/${keyId}`)
-        await goes(other.key, `/orgs/${other.orgId}/keys/${other.keyId}`)
-        await goes(`took project=${projectId}`, `/orgs/${orgId}/projects/${projectId}`)
-        await goes(orgId, `/orgs/${orgId}`)
-        // A key that is refused is found by its prefix.
-        await goes(off.key!, `/orgs/${orgId}/keys?text=${off.key!.slice(0, 12)}`)
-        await page.getByRole("link", { name: "off", exact: true }).waitFor()
-        await page.goto(at("/"))
-        await page.getByRole("heading", { level: 1 }).waitFor()
-        await goes(`12:00 requestId=${requestId} 200`, `/orgs/${orgId}/audit?text=${requestId}`)
-        await page.getByText("created the key off").waitFor()
-      })
-      for (const secret of [key, other.key, off.key!]) {
-        expect(urls.filter((url) => url.includes(secret.slice(-20)))).toEqual([])
+  it.effect("a whole key, a project, an org and a request are found, and no address has the key", function* () {
+    const { send } = yield* TestServer
+    const { key, keyId, orgId } = yield* makeTenant(adminToken)
+    const other = yield* makeTenant(adminToken)
+    const { projectId } = yield* call("POST", "/api/v0/projects", { name: "handbook", orgId })
+    const off = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, { name: "off", enabled: false })
+    const { entries } = yield* call("GET", `/api/v0/orgs/${orgId}/audit?limit=1`)
+    const [{ requestId }] = entries as unknown as [{ readonly requestId: string }]
+    const { at, page } = yield* signedInTab(`/orgs/${orgId}/endpoints`)
+    const urls: Array<string> = []
+    page.on("request", (request) => void urls.push(request.url()))
+    yield* Effect.promise(async () => {
+      const goes = async (text: string, path: string) => {
+        const dialog = await search(page, text)
+        await page.waitForURL(at(path))
+        urls.push(page.url())
+        await dialog.waitFor({ state: "detached" })
       }
-      expect((yield* send("POST", "/api/v0/keys/validate", { json: { key } })).status).toBe(200)
-    }).pipe(Effect.scoped),
-  )
+      await goes(`Authorization: Bearer ${key}`, `/orgs/${orgId}/keys/${keyId}`)
+      await goes(other.key, `/orgs/${other.orgId}/keys/${other.keyId}`)
+      await goes(`took project=${projectId}`, `/orgs/${orgId}/projects/${projectId}`)
+      await goes(orgId, `/orgs/${orgId}`)
+      // A key that is refused is found by its prefix.
+      await goes(off.key!, `/orgs/${orgId}/keys?text=${off.key!.slice(0, 12)}`)
+      await page.getByRole("link", { name: "off", exact: true }).waitFor()
+      await page.goto(at("/"))
+      await page.getByRole("heading", { level: 1 }).waitFor()
+      await goes(`12:00 requestId=${requestId} 200`, `/orgs/${orgId}/audit?text=${requestId}`)
+      await page.getByText("created the key off").waitFor()
+    })
+    for (const secret of [key, other.key, off.key!]) {
+      expect(urls.filter((url) => url.includes(secret.slice(-20)))).toEqual([])
+    }
+    expect((yield* send("POST", "/api/v0/keys/validate", { json: { key } })).status).toBe(200)
+  })
 
-  it.effect("projects, endpoints and workflows are found by their names from the overview, and from another org", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "projects, endpoints and workflows are found by their names from the overview, and from another org",
+    function* () {
       const world = yield* webhookWorld
       const id = yield* world.endpoint({ description: "Kestrel payments" })
       const { projectId } = yield* call("POST", "/api/v0/projects", { name: "kestrel-docs", orgId: world.orgId })
@@ -188,30 +187,28 @@ withConsoles("finding by id", consoles, (it) => {
         await expect.poll(() => label.innerText()).toBe("kestrel-report · every day at 4:00")
         await expectAccessible(page)
       })
-    }).pipe(Effect.scoped),
+    },
   )
 
-  it.effect("an address with an id that nothing has says so, with a heading and a way back", () =>
-    Effect.gen(function* () {
-      const { orgId } = yield* makeTenant(adminToken)
-      const lists = {
-        deliveries: "Delivery",
-        events: "Event",
-        jobs: "Job",
-        endpoints: "Endpoint",
-        schedules: "Schedule",
+  it.effect("an address with an id that nothing has says so, with a heading and a way back", function* () {
+    const { orgId } = yield* makeTenant(adminToken)
+    const lists = {
+      deliveries: "Delivery",
+      events: "Event",
+      jobs: "Job",
+      endpoints: "Endpoint",
+      schedules: "Schedule",
+    }
+    const { at, page } = yield* signedInTab(`/orgs/${orgId}/keys`)
+    yield* Effect.promise(async () => {
+      for (const [list, title] of Object.entries(lists)) {
+        await page.goto(at(`/orgs/${orgId}/${list}/${unknown}`))
+        await page.getByRole("alert").getByText("There is no such").waitFor()
+        await expect.poll(() => page.title()).toBe(`${title} · Gatehouse`)
+        await expectAccessible(page)
+        await page.getByRole("navigation", { name: "Breadcrumb" }).getByRole("link").click()
+        await page.waitForURL(at(`/orgs/${orgId}/${list}`))
       }
-      const { at, page } = yield* signedInTab(`/orgs/${orgId}/keys`)
-      yield* Effect.promise(async () => {
-        for (const [list, title] of Object.entries(lists)) {
-          await page.goto(at(`/orgs/${orgId}/${list}/${unknown}`))
-          await page.getByRole("alert").getByText("There is no such").waitFor()
-          await expect.poll(() => page.title()).toBe(`${title} · Gatehouse`)
-          await expectAccessible(page)
-          await page.getByRole("navigation", { name: "Breadcrumb" }).getByRole("link").click()
-          await page.waitForURL(at(`/orgs/${orgId}/${list}`))
-        }
-      })
-    }).pipe(Effect.scoped),
-  )
+    })
+  })
 })

@@ -1,4 +1,3 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { parseJson } from "#src/domain/exactJson.ts"
@@ -9,8 +8,9 @@ import { consoles, expectAccessible, expectFits, inTab, signedInTab, withConsole
 import { expectShownAsText, hostile, webhookWorld } from "./webhookWorld.ts"
 
 withConsoles("jobs and schedules", consoles, (it) => {
-  it.effect("a job is created, claimed, reported on and delivered, all on one page that changes by itself", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "a job is created, claimed, reported on and delivered, all on one page that changes by itself",
+    function* () {
       const world = yield* webhookWorld
       yield* world.endpoint()
       const { page } = yield* signedInTab(world.path("/jobs"))
@@ -42,29 +42,28 @@ withConsoles("jobs and schedules", consoles, (it) => {
         await page.getByRole("link", { name: /^To 127/ }).click()
         await page.getByRole("heading", { level: 1, name: "job.completed" }).waitFor()
       })
-    }).pipe(Effect.scoped),
+    },
   )
 
-  it.effect("a queued job is canceled after a question", () =>
-    Effect.gen(function* () {
-      const { call, orgId } = yield* makeTenant(adminToken)
-      const { job_id } = yield* call("jobs/create", { workflow: "w" })
-      yield* inTab(`/orgs/${orgId}/jobs?status=queued`, async (page) => {
-        await page.getByRole("table", { name: "Jobs" }).getByRole("link", { name: "w", exact: true }).click()
-        await page.getByRole("button", { name: "Cancel job" }).click()
-        await page.getByRole("dialog").getByRole("button", { name: "Cancel the job" }).click()
-        await page.getByText("No event: the job was canceled").waitFor()
-        await expect.poll(() => page.getByRole("button", { name: "Cancel job" }).count()).toBe(0)
-        await page.getByRole("button", { name: "Retry" }).press("Enter")
-        await page.waitForURL((url) => !url.pathname.endsWith(String(job_id)))
-        await page.getByText("Waits for a worker").waitFor()
-      })
-      expect(yield* call("jobs/get", { job_id })).toMatchObject({ status: "canceled" })
-    }),
-  )
+  it.effect("a queued job is canceled after a question", function* () {
+    const { call, orgId } = yield* makeTenant(adminToken)
+    const { job_id } = yield* call("jobs/create", { workflow: "w" })
+    yield* inTab(`/orgs/${orgId}/jobs?status=queued`, async (page) => {
+      await page.getByRole("table", { name: "Jobs" }).getByRole("link", { name: "w", exact: true }).click()
+      await page.getByRole("button", { name: "Cancel job" }).click()
+      await page.getByRole("dialog").getByRole("button", { name: "Cancel the job" }).click()
+      await page.getByText("No event: the job was canceled").waitFor()
+      await expect.poll(() => page.getByRole("button", { name: "Cancel job" }).count()).toBe(0)
+      await page.getByRole("button", { name: "Retry" }).press("Enter")
+      await page.waitForURL((url) => !url.pathname.endsWith(String(job_id)))
+      await page.getByText("Waits for a worker").waitFor()
+    })
+    expect(yield* call("jobs/get", { job_id })).toMatchObject({ status: "canceled" })
+  })
 
-  it.effect("a job that runs shows its failed attempts, its lines, its steps and its progress as they come", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "a job that runs shows its failed attempts, its lines, its steps and its progress as they come",
+    function* () {
       const { call, orgId } = yield* makeTenant(adminToken)
       const { job_id } = yield* call("jobs/create", { workflow: "import", retry_delay_seconds: 1 })
       const claim = until(
@@ -100,11 +99,12 @@ withConsoles("jobs and schedules", consoles, (it) => {
         await expectAccessible(page)
         await expectFits(page)
       })
-    }).pipe(Effect.scoped),
+    },
   )
 
-  it.effect("failed jobs are grouped by workflow and message, and retried after a count, one with another input", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "failed jobs are grouped by workflow and message, and retried after a count, one with another input",
+    function* () {
       const { call, orgId } = yield* makeTenant(adminToken)
       const fail = Effect.fnUntraced(function* (workflow: string, error: string) {
         const { job_id } = yield* call("jobs/create", { workflow, input: { shop: "northwind" } })
@@ -165,78 +165,73 @@ withConsoles("jobs and schedules", consoles, (it) => {
         const told = `retried the job …${mail.slice(-8)}, with another input.`
         await page.getByRole("row").filter({ hasText: told }).waitFor()
       })
-    }).pipe(Effect.scoped),
+    },
   )
 
-  it.effect("numbers are shown and sent as they were given", () =>
-    Effect.gen(function* () {
-      const { ask, call, orgId } = yield* makeTenant(adminToken)
-      const text = '{"id":9007199254740993,"in":[1.0,-0,1e-400]}'
-      const { job_id } = yield* call("jobs/create", { workflow: "w", input: parseJson(text) })
-      yield* call("jobs/fail", { job_id, error: "no", mapped_stack: [{ file: "a.ts", line: parseJson("7.0") }] })
-      const { page } = yield* signedInTab(`/orgs/${orgId}/jobs/${job_id}`)
-      yield* Effect.promise(async () => {
-        const input = page.getByRole("region", { name: "Input" })
-        await input.getByText('"id": 9007199254740993').waitFor()
-        await page.getByText("at ? (a.ts:7.0)").waitFor()
-        await page.getByRole("button", { name: "Retry with another input…" }).click()
-        const field = page.getByRole("dialog").getByLabel("Input")
-        const written = await field.inputValue()
-        expect(written.replace(/\s/g, "")).toBe(text)
-        await field.fill(written.replace("993", "995"))
-        await page.getByRole("dialog").getByRole("button", { name: "Retry" }).click()
-        await input.getByText('"id": 9007199254740995').waitFor()
-        await input.getByText("1e-400").waitFor()
-      })
-      expect((yield* ask("jobs/get", { job_id })).text).toContain(`"input":${text.replace("993", "995")}`)
-    }).pipe(Effect.scoped),
-  )
+  it.effect("numbers are shown and sent as they were given", function* () {
+    const { ask, call, orgId } = yield* makeTenant(adminToken)
+    const text = '{"id":9007199254740993,"in":[1.0,-0,1e-400]}'
+    const { job_id } = yield* call("jobs/create", { workflow: "w", input: parseJson(text) })
+    yield* call("jobs/fail", { job_id, error: "no", mapped_stack: [{ file: "a.ts", line: parseJson("7.0") }] })
+    const { page } = yield* signedInTab(`/orgs/${orgId}/jobs/${job_id}`)
+    yield* Effect.promise(async () => {
+      const input = page.getByRole("region", { name: "Input" })
+      await input.getByText('"id": 9007199254740993').waitFor()
+      await page.getByText("at ? (a.ts:7.0)").waitFor()
+      await page.getByRole("button", { name: "Retry with another input…" }).click()
+      const field = page.getByRole("dialog").getByLabel("Input")
+      const written = await field.inputValue()
+      expect(written.replace(/\s/g, "")).toBe(text)
+      await field.fill(written.replace("993", "995"))
+      await page.getByRole("dialog").getByRole("button", { name: "Retry" }).click()
+      await input.getByText('"id": 9007199254740995').waitFor()
+      await input.getByText("1e-400").waitFor()
+    })
+    expect((yield* ask("jobs/get", { job_id })).text).toContain(`"input":${text.replace("993", "995")}`)
+  })
 
-  it.effect("an error keeps the lines of its stack", () =>
-    Effect.gen(function* () {
-      const { call, orgId } = yield* makeTenant(adminToken)
-      const { job_id } = yield* call("jobs/create", { workflow: "report", max_attempts: 1 })
-      yield* call("jobs/claim", { workflow: "report" })
-      yield* call("jobs/fail", { job_id, error: "TypeError: no total\n    at sum (report.ts:7)" })
-      yield* inTab(`/orgs/${orgId}/jobs/${job_id}`, async (page) => {
-        const error = page.getByRole("list", { name: "Timeline of the job" }).getByText("TypeError: no total")
-        await expect.poll(() => error.innerText()).toBe("TypeError: no total\n    at sum (report.ts:7)")
-      })
-    }),
-  )
+  it.effect("an error keeps the lines of its stack", function* () {
+    const { call, orgId } = yield* makeTenant(adminToken)
+    const { job_id } = yield* call("jobs/create", { workflow: "report", max_attempts: 1 })
+    yield* call("jobs/claim", { workflow: "report" })
+    yield* call("jobs/fail", { job_id, error: "TypeError: no total\n    at sum (report.ts:7)" })
+    yield* inTab(`/orgs/${orgId}/jobs/${job_id}`, async (page) => {
+      const error = page.getByRole("list", { name: "Timeline of the job" }).getByText("TypeError: no total")
+      await expect.poll(() => error.innerText()).toBe("TypeError: no total\n    at sum (report.ts:7)")
+    })
+  })
 
-  it.effect("running retries and cancellations show how far they are, and their rest can be canceled", () =>
-    Effect.gen(function* () {
-      const { orgId } = yield* makeTenant(adminToken)
-      const sweep = { filter: {}, created_at: new Date().toISOString() }
-      const sweeps = [
-        { ...sweep, sweep_id: orgId, kind: "retry", count: 511, done: 120 },
-        { ...sweep, sweep_id: "01KAHBMKZ3D2X7S5QN8W4V6R9T", kind: "cancel", count: 10_000, done: 2_000 },
-      ]
-      yield* inTab("/orgs", async (page, at) => {
-        const asked: Array<string> = []
-        await page.route("**/jobs/sweeps", (route) => route.fulfill({ json: { sweeps } }))
-        await page.route("**/jobs/sweeps/cancel", (route) => {
-          asked.push(route.request().postData() ?? "")
-          return route.fulfill({
-            json: { success: true, message: "The change is stopped. Jobs that it has not reached stay as they are." },
-          })
+  it.effect("running retries and cancellations show how far they are, and their rest can be canceled", function* () {
+    const { orgId } = yield* makeTenant(adminToken)
+    const sweep = { filter: {}, created_at: new Date().toISOString() }
+    const sweeps = [
+      { ...sweep, sweep_id: orgId, kind: "retry", count: 511, done: 120 },
+      { ...sweep, sweep_id: "01KAHBMKZ3D2X7S5QN8W4V6R9T", kind: "cancel", count: 10_000, done: 2_000 },
+    ]
+    yield* inTab("/orgs", async (page, at) => {
+      const asked: Array<string> = []
+      await page.route("**/jobs/sweeps", (route) => route.fulfill({ json: { sweeps } }))
+      await page.route("**/jobs/sweeps/cancel", (route) => {
+        asked.push(route.request().postData() ?? "")
+        return route.fulfill({
+          json: { success: true, message: "The change is stopped. Jobs that it has not reached stay as they are." },
         })
-        await page.goto(at(`/orgs/${orgId}/jobs`))
-        await page.getByText("Retrying jobs: 120 of 511").waitFor()
-        const canceling = page.getByRole("group", { name: "Canceling jobs" })
-        await canceling.getByText("Canceling jobs: 2,000 of at least 10,000").waitFor()
-        await expectAccessible(page)
-        await expectFits(page)
-        await canceling.getByRole("button", { name: "Cancel the rest" }).click()
-        await page.getByRole("status").getByText("Stopped. Jobs that it has not reached stay as they are.").waitFor()
-        expect(asked).toEqual([JSON.stringify({ sweep_id: "01KAHBMKZ3D2X7S5QN8W4V6R9T" })])
       })
-    }),
-  )
+      await page.goto(at(`/orgs/${orgId}/jobs`))
+      await page.getByText("Retrying jobs: 120 of 511").waitFor()
+      const canceling = page.getByRole("group", { name: "Canceling jobs" })
+      await canceling.getByText("Canceling jobs: 2,000 of at least 10,000").waitFor()
+      await expectAccessible(page)
+      await expectFits(page)
+      await canceling.getByRole("button", { name: "Cancel the rest" }).click()
+      await page.getByRole("status").getByText("Stopped. Jobs that it has not reached stay as they are.").waitFor()
+      expect(asked).toEqual([JSON.stringify({ sweep_id: "01KAHBMKZ3D2X7S5QN8W4V6R9T" })])
+    })
+  })
 
-  it.effect("a queue that grows shows what waits by workflow and key, since when, and what comes in and goes out", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "a queue that grows shows what waits by workflow and key, since when, and what comes in and goes out",
+    function* () {
       const { call, orgId } = yield* makeTenant(adminToken)
       const create = (fields: object) => call("jobs/create", fields)
       for (const concurrency_key of ["ada", "ada", "ben"]) yield* create({ workflow: "mail", concurrency_key })
@@ -258,11 +253,12 @@ withConsoles("jobs and schedules", consoles, (it) => {
         await page.getByLabel("State").selectOption("failed")
         await page.locator(".stat").first().waitFor({ state: "detached" })
       })
-    }),
+    },
   )
 
-  it.effect("a workflow is limited where its jobs are, shows how many run of how many, and is free again", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "a workflow is limited where its jobs are, shows how many run of how many, and is free again",
+    function* () {
       const { call, orgId } = yield* makeTenant(adminToken)
       for (let n = 0; n < 3; n++) yield* call("jobs/create", { workflow: "mail", concurrency_key: "ada" })
       const { page, at } = yield* signedInTab(`/orgs/${orgId}/jobs`)
@@ -309,58 +305,56 @@ withConsoles("jobs and schedules", consoles, (it) => {
         await page.getByRole("button", { name: "Delete the limits" }).waitFor({ state: "detached" })
       })
       expect(yield* call("workflows/list")).toMatchObject({ workflows: [] })
-    }).pipe(Effect.scoped),
+    },
   )
 
-  it.effect("a schedule is created, run now, paused, resumed, edited and deleted", () =>
-    Effect.gen(function* () {
-      const { call, orgId } = yield* makeTenant(adminToken)
-      const schedule = Effect.map(
-        call("schedules/list"),
-        ({ schedules }) => (schedules as unknown as ReadonlyArray<Record<string, unknown>>)[0],
-      )
-      const { page } = yield* signedInTab(`/orgs/${orgId}/schedules`)
-      yield* Effect.promise(async () => {
-        await page.getByRole("button", { name: "Create schedule" }).first().click()
-        const dialog = page.getByRole("dialog")
-        await expectAccessible(page)
-        await dialog.getByLabel("Workflow").fill("nightly-report")
-        await dialog.getByRole("button", { name: "Every night at 4" }).click()
-        await dialog.getByLabel("Time zone").fill("Europe/Berlin")
-        await dialog.getByRole("button", { name: "Create schedule" }).click()
-        await page.getByRole("heading", { name: "Next times" }).waitFor()
-        await expect.poll(() => page.locator(".times li").count()).toBe(5)
-        // The second of daily times is one to two days away.
-        await expect.poll(() => page.locator(".times li").nth(1).textContent()).toContain("in 1 day")
-        await expectAccessible(page)
-        await expectFits(page)
-        await page.getByRole("button", { name: "Pause" }).click()
-        await page.getByRole("heading", { name: "Paused" }).waitFor()
-        await page.getByRole("button", { name: "Resume" }).click()
-        await page.locator(".times li").first().waitFor()
-        await page.getByRole("button", { name: "Edit" }).click()
-        await page.getByRole("dialog").getByLabel("Times", { exact: true }).fill("30 25 * * *")
-        await page.getByRole("button", { name: "Save" }).click()
-        await page.getByRole("dialog").getByRole("alert").waitFor()
-        await page.getByRole("dialog").getByLabel("Times", { exact: true }).fill("30 5 * * *")
-        await page.getByRole("button", { name: "Save" }).click()
-        await page.getByText("30 5 * * *").waitFor()
-        await page.getByRole("link", { name: "Schedules" }).first().click()
-        await page.getByRole("table", { name: "Schedules" }).getByText("every day at 5:30").waitFor()
-        await page.getByRole("link", { name: "nightly-report" }).click()
-        await page.getByRole("heading", { name: "Next times" }).waitFor()
-      })
-      expect(yield* schedule).toMatchObject({ cron: "30 5 * * *", timezone: "Europe/Berlin", active: true })
-      yield* Effect.promise(async () => {
-        await page.getByRole("button", { name: "Run now" }).click()
-        await page.getByText("Waits for a worker").waitFor()
-        await page.goBack()
-        await page.getByRole("button", { name: "Delete the schedule" }).click()
-        await page.getByRole("dialog").getByRole("button", { name: "Delete schedule" }).click()
-        await page.getByRole("heading", { name: "No schedule yet" }).waitFor()
-        await expectAccessible(page)
-      })
-      yield* until("the deletion", call("schedules/list"), ({ schedules }) => schedules?.length === 0)
-    }).pipe(Effect.scoped),
-  )
+  it.effect("a schedule is created, run now, paused, resumed, edited and deleted", function* () {
+    const { call, orgId } = yield* makeTenant(adminToken)
+    const schedule = Effect.map(
+      call("schedules/list"),
+      ({ schedules }) => (schedules as unknown as ReadonlyArray<Record<string, unknown>>)[0],
+    )
+    const { page } = yield* signedInTab(`/orgs/${orgId}/schedules`)
+    yield* Effect.promise(async () => {
+      await page.getByRole("button", { name: "Create schedule" }).first().click()
+      const dialog = page.getByRole("dialog")
+      await expectAccessible(page)
+      await dialog.getByLabel("Workflow").fill("nightly-report")
+      await dialog.getByRole("button", { name: "Every night at 4" }).click()
+      await dialog.getByLabel("Time zone").fill("Europe/Berlin")
+      await dialog.getByRole("button", { name: "Create schedule" }).click()
+      await page.getByRole("heading", { name: "Next times" }).waitFor()
+      await expect.poll(() => page.locator(".times li").count()).toBe(5)
+      // The second of daily times is one to two days away.
+      await expect.poll(() => page.locator(".times li").nth(1).textContent()).toContain("in 1 day")
+      await expectAccessible(page)
+      await expectFits(page)
+      await page.getByRole("button", { name: "Pause" }).click()
+      await page.getByRole("heading", { name: "Paused" }).waitFor()
+      await page.getByRole("button", { name: "Resume" }).click()
+      await page.locator(".times li").first().waitFor()
+      await page.getByRole("button", { name: "Edit" }).click()
+      await page.getByRole("dialog").getByLabel("Times", { exact: true }).fill("30 25 * * *")
+      await page.getByRole("button", { name: "Save" }).click()
+      await page.getByRole("dialog").getByRole("alert").waitFor()
+      await page.getByRole("dialog").getByLabel("Times", { exact: true }).fill("30 5 * * *")
+      await page.getByRole("button", { name: "Save" }).click()
+      await page.getByText("30 5 * * *").waitFor()
+      await page.getByRole("link", { name: "Schedules" }).first().click()
+      await page.getByRole("table", { name: "Schedules" }).getByText("every day at 5:30").waitFor()
+      await page.getByRole("link", { name: "nightly-report" }).click()
+      await page.getByRole("heading", { name: "Next times" }).waitFor()
+    })
+    expect(yield* schedule).toMatchObject({ cron: "30 5 * * *", timezone: "Europe/Berlin", active: true })
+    yield* Effect.promise(async () => {
+      await page.getByRole("button", { name: "Run now" }).click()
+      await page.getByText("Waits for a worker").waitFor()
+      await page.goBack()
+      await page.getByRole("button", { name: "Delete the schedule" }).click()
+      await page.getByRole("dialog").getByRole("button", { name: "Delete schedule" }).click()
+      await page.getByRole("heading", { name: "No schedule yet" }).waitFor()
+      await expectAccessible(page)
+    })
+    yield* until("the deletion", call("schedules/list"), ({ schedules }) => schedules?.length === 0)
+  })
 })

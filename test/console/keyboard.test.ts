@@ -1,4 +1,3 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import type { Page } from "playwright-core"
@@ -23,116 +22,107 @@ const tabTo = async (page: Page, name: string) => {
 }
 
 withConsole("with the keyboard alone", consoles["the embedded database"], (it) => {
-  it.effect("a key is created; a dialog keeps the focus and returns it", () =>
-    Effect.gen(function* () {
-      const orgId = yield* createOrg("Acme")
-      yield* inTab(`/orgs/${orgId}/keys`, async (page) => {
-        await page.getByText("There is no key yet").waitFor()
+  it.effect("a key is created; a dialog keeps the focus and returns it", function* () {
+    const orgId = yield* createOrg("Acme")
+    yield* inTab(`/orgs/${orgId}/keys`, async (page) => {
+      await page.getByText("There is no key yet").waitFor()
+      await page.keyboard.press("Tab")
+      expect(await focused(page)).toBe("Skip to the page")
+      await page.keyboard.press("Enter")
+      await tabTo(page, "Create key")
+      await page.keyboard.press("Enter")
+      await page.getByRole("dialog").waitFor()
+      for (let pressed = 0; pressed < 12; pressed++) {
         await page.keyboard.press("Tab")
-        expect(await focused(page)).toBe("Skip to the page")
-        await page.keyboard.press("Enter")
-        await tabTo(page, "Create key")
-        await page.keyboard.press("Enter")
-        await page.getByRole("dialog").waitFor()
-        for (let pressed = 0; pressed < 12; pressed++) {
-          await page.keyboard.press("Tab")
-          const isInside =
-            "document.activeElement === document.body || document.activeElement.closest('dialog') !== null"
-          expect(await page.evaluate(isInside)).toBe(true)
-        }
-        await page.keyboard.press("Escape")
-        await page.getByRole("dialog").waitFor({ state: "detached" })
-        // The focus returns after the dialog has left the page.
-        await vi.waitFor(async () => expect(await focused(page)).toBe("Create key"), {
-          timeout: 30_000,
-          interval: 50,
-        })
-
-        await page.keyboard.press("Enter")
-        await page.getByRole("dialog").waitFor()
-        await page.keyboard.type("by keyboard")
-        await page.keyboard.press("Enter")
-        await page.getByText("It is not shown again").waitFor()
-        await page.getByLabel("I have copied the key").focus()
-        await page.keyboard.press("Space")
-        await tabTo(page, "Done")
-        await page.keyboard.press("Enter")
-        await page.getByRole("link", { name: "by keyboard" }).waitFor()
+        const isInside = "document.activeElement === document.body || document.activeElement.closest('dialog') !== null"
+        expect(await page.evaluate(isInside)).toBe(true)
+      }
+      await page.keyboard.press("Escape")
+      await page.getByRole("dialog").waitFor({ state: "detached" })
+      // The focus returns after the dialog has left the page.
+      await vi.waitFor(async () => expect(await focused(page)).toBe("Create key"), {
+        timeout: 30_000,
+        interval: 50,
       })
-    }),
-  )
 
-  it.effect("the menu of a narrow screen opens, leads to a page, and closes", () =>
-    Effect.gen(function* () {
-      const orgId = yield* createOrg("Acme")
-      yield* inTab(`/orgs/${orgId}`, async (page, at) => {
-        await page.setViewportSize({ width: 360, height: 740 })
-        await tabTo(page, "Open the menu")
+      await page.keyboard.press("Enter")
+      await page.getByRole("dialog").waitFor()
+      await page.keyboard.type("by keyboard")
+      await page.keyboard.press("Enter")
+      await page.getByText("It is not shown again").waitFor()
+      await page.getByLabel("I have copied the key").focus()
+      await page.keyboard.press("Space")
+      await tabTo(page, "Done")
+      await page.keyboard.press("Enter")
+      await page.getByRole("link", { name: "by keyboard" }).waitFor()
+    })
+  })
+
+  it.effect("the menu of a narrow screen opens, leads to a page, and closes", function* () {
+    const orgId = yield* createOrg("Acme")
+    yield* inTab(`/orgs/${orgId}`, async (page, at) => {
+      await page.setViewportSize({ width: 360, height: 740 })
+      await tabTo(page, "Open the menu")
+      await page.keyboard.press("Enter")
+      await tabTo(page, "API keys")
+      await page.keyboard.press("Enter")
+      await page.waitForURL(at(`/orgs/${orgId}/keys`))
+      await page.getByRole("dialog", { name: "Menu" }).waitFor({ state: "hidden" })
+      await page.getByRole("heading", { name: "API keys" }).waitFor()
+    })
+  })
+
+  it.effect("the focus stays on the page after each action, and j goes on after what was resent", function* () {
+    const world = yield* webhookWorld
+    const id = yield* world.endpoint({ retry_delays: [] })
+    world.receiver.behave({ status: 500 })
+    for (const type of ["first.made", "second.made", "third.made"]) yield* world.publish(type)
+    yield* until("the failures", world.deliveries({ state: "failed" }), (found) => found.length === 3)
+    world.receiver.behave({ status: 200 })
+    const { job_id } = yield* world.call("jobs/create", { workflow: "report", max_attempts: 1 })
+    yield* world.call("jobs/claim", { workflow: "report" })
+    yield* world.call("jobs/fail", { job_id, error: "no total" })
+    yield* inTab(world.path("/deliveries?state=failed"), async (page, at) => {
+      const isKept = "document.activeElement.closest('main, dialog') !== null"
+      /** Presses a button by keyboard, waits for what the page says then, and for the focus. */
+      const press = async (name: string, then: string | RegExp) => {
+        await page.getByRole("button", { name, exact: true }).last().focus()
         await page.keyboard.press("Enter")
-        await tabTo(page, "API keys")
-        await page.keyboard.press("Enter")
-        await page.waitForURL(at(`/orgs/${orgId}/keys`))
-        await page.getByRole("dialog", { name: "Menu" }).waitFor({ state: "hidden" })
-        await page.getByRole("heading", { name: "API keys" }).waitFor()
-      })
-    }),
-  )
+        await page.getByText(then).first().waitFor()
+        await expect.poll(() => page.evaluate(isKept), { message: `after ${name}` }).toBe(true)
+      }
+      const panel = page.getByRole("complementary", { name: "The delivery beside the list" })
+      await page.getByRole("link", { name: "third.made" }).focus()
+      await page.keyboard.press("j")
+      await panel.getByRole("heading", { level: 2, name: "third.made" }).waitFor()
+      await press("Resend", "A delivery that the list does not show")
+      await page.keyboard.press("j")
+      await panel.getByRole("heading", { level: 2, name: "second.made" }).waitFor()
 
-  it.effect("the focus stays on the page after each action, and j goes on after what was resent", () =>
-    Effect.gen(function* () {
-      const world = yield* webhookWorld
-      const id = yield* world.endpoint({ retry_delays: [] })
-      world.receiver.behave({ status: 500 })
-      for (const type of ["first.made", "second.made", "third.made"]) yield* world.publish(type)
-      yield* until("the failures", world.deliveries({ state: "failed" }), (found) => found.length === 3)
-      world.receiver.behave({ status: 200 })
-      const { job_id } = yield* world.call("jobs/create", { workflow: "report", max_attempts: 1 })
-      yield* world.call("jobs/claim", { workflow: "report" })
-      yield* world.call("jobs/fail", { job_id, error: "no total" })
-      yield* inTab(world.path("/deliveries?state=failed"), async (page, at) => {
-        const isKept = "document.activeElement.closest('main, dialog') !== null"
-        /** Presses a button by keyboard, waits for what the page says then, and for the focus. */
-        const press = async (name: string, then: string | RegExp) => {
-          await page.getByRole("button", { name, exact: true }).last().focus()
-          await page.keyboard.press("Enter")
-          await page.getByText(then).first().waitFor()
-          await expect.poll(() => page.evaluate(isKept), { message: `after ${name}` }).toBe(true)
-        }
-        const panel = page.getByRole("complementary", { name: "The delivery beside the list" })
-        await page.getByRole("link", { name: "third.made" }).focus()
-        await page.keyboard.press("j")
-        await panel.getByRole("heading", { level: 2, name: "third.made" }).waitFor()
-        await press("Resend", "A delivery that the list does not show")
-        await page.keyboard.press("j")
-        await panel.getByRole("heading", { level: 2, name: "second.made" }).waitFor()
+      await page.goto(at(world.path(`/jobs/${job_id}`)))
+      await press("Retry", "The job is queued again.")
+      await press("Cancel job", "Cancel this job?")
+      await press("Cancel the job", "The job is canceled.")
+      await page.goto(at(world.path(`/endpoints/${id}`)))
+      await press("Deactivate", "Deactivate this endpoint?")
+      await press("Deactivate", "Somebody deactivated it.")
+      await press("Activate again", "The endpoint is active again.")
+      await press("Cancel", /^(?!.*are resent)/)
+      await press("Edit", "Edit the endpoint")
+      await page.getByLabel("Description").fill("Production")
+      await press("Save", "Production")
+      await page.goto(at(world.path("/keys")))
+    })
+  })
 
-        await page.goto(at(world.path(`/jobs/${job_id}`)))
-        await press("Retry", "The job is queued again.")
-        await press("Cancel job", "Cancel this job?")
-        await press("Cancel the job", "The job is canceled.")
-        await page.goto(at(world.path(`/endpoints/${id}`)))
-        await press("Deactivate", "Deactivate this endpoint?")
-        await press("Deactivate", "Somebody deactivated it.")
-        await press("Activate again", "The endpoint is active again.")
-        await press("Cancel", /^(?!.*are resent)/)
-        await press("Edit", "Edit the endpoint")
-        await page.getByLabel("Description").fill("Production")
-        await press("Save", "Production")
-        await page.goto(at(world.path("/keys")))
-      })
-    }).pipe(Effect.scoped),
-  )
-
-  it.effect("a wrong sign-in leaves the focus in its form", () =>
-    Effect.gen(function* () {
-      const { at, page } = yield* openTab
-      yield* Effect.promise(async () => {
-        await page.goto(at("/orgs"))
-        await page.getByLabel("The administrator's token, or an API key").fill("wrong")
-        await page.getByRole("button", { name: "Sign in" }).press("Enter")
-        await page.getByText("This token or key is not valid.").waitFor()
-        expect(await page.evaluate("document.activeElement.closest('form') !== null")).toBe(true)
-      })
-    }).pipe(Effect.scoped),
-  )
+  it.effect("a wrong sign-in leaves the focus in its form", function* () {
+    const { at, page } = yield* openTab
+    yield* Effect.promise(async () => {
+      await page.goto(at("/orgs"))
+      await page.getByLabel("The administrator's token, or an API key").fill("wrong")
+      await page.getByRole("button", { name: "Sign in" }).press("Enter")
+      await page.getByText("This token or key is not valid.").waitFor()
+      expect(await page.evaluate("document.activeElement.closest('form') !== null")).toBe(true)
+    })
+  })
 })

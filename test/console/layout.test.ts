@@ -1,4 +1,3 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { existsSync, readFileSync, writeFileSync } from "node:fs"
@@ -77,53 +76,47 @@ const faults = {
 }
 
 withConsole("the layout of pages", consoles["the embedded database"], (it) => {
-  it.effect("is the one of the reference, at 1280 and 390 pixels, in light and dark", () =>
-    Effect.gen(function* () {
-      const pages = yield* makePages
-      const { at, page } = yield* signedInTab("/orgs")
-      yield* Effect.promise(async () => {
-        const found: Record<string, Layout> = {}
-        for (const [name, path] of Object.entries(pages)) {
-          await open(page, at(path))
-          if (isUpdate) found[name] = await layoutOf(page)
-          else await expectLayout(page, name, wanted()[name] ?? {})
-        }
-        if (isUpdate) writeFileSync(file, `${JSON.stringify(found, null, 1)}\n`)
-      })
-    }).pipe(Effect.scoped),
-  )
+  it.effect("is the one of the reference, at 1280 and 390 pixels, in light and dark", function* () {
+    const pages = yield* makePages
+    const { at, page } = yield* signedInTab("/orgs")
+    yield* Effect.promise(async () => {
+      const found: Record<string, Layout> = {}
+      for (const [name, path] of Object.entries(pages)) {
+        await open(page, at(path))
+        if (isUpdate) found[name] = await layoutOf(page)
+        else await expectLayout(page, name, wanted()[name] ?? {})
+      }
+      if (isUpdate) writeFileSync(file, `${JSON.stringify(found, null, 1)}\n`)
+    })
+  })
 
-  it.effect("is the same with the fonts of another machine", () =>
-    Effect.gen(function* () {
-      const pages = yield* makePages
-      const { at, page } = yield* signedInTab("/orgs")
-      yield* Effect.promise(async () => {
-        await addRule(page, ":root { --font: serif; --mono: serif; letter-spacing: 0.1em }")
-        for (const [name, path] of Object.entries(pages)) {
-          await open(page, at(path))
-          await expectLayout(page, name, wanted()[name] ?? {})
-        }
-      })
-    }).pipe(Effect.scoped),
-  )
+  it.effect("is the same with the fonts of another machine", function* () {
+    const pages = yield* makePages
+    const { at, page } = yield* signedInTab("/orgs")
+    yield* Effect.promise(async () => {
+      await addRule(page, ":root { --font: serif; --mono: serif; letter-spacing: 0.1em }")
+      for (const [name, path] of Object.entries(pages)) {
+        await open(page, at(path))
+        await expectLayout(page, name, wanted()[name] ?? {})
+      }
+    })
+  })
 
-  it.effect("differs from the reference when a rule is broken", () =>
-    Effect.gen(function* () {
-      const { docs, keys, settings } = yield* makePages
-      const { at, page } = yield* signedInTab("/orgs")
-      const pages = { docs, keys, settings }
-      yield* Effect.promise(async () => {
-        for (const [name, rule] of Object.entries(faults)) {
-          await addRule(page, rule)
-          const seen: Array<string> = []
-          for (const [one, path] of Object.entries(pages)) {
-            await open(page, at(path))
-            seen.push(...differences(wanted()[one]!, await layoutOf(page)))
-          }
-          expect(seen, name).not.toEqual([])
-          await page.unroute("**/*.css")
+  it.effect("differs from the reference when a rule is broken", function* () {
+    const { docs, keys, settings } = yield* makePages
+    const { at, page } = yield* signedInTab("/orgs")
+    const pages = { docs, keys, settings }
+    yield* Effect.promise(async () => {
+      for (const [name, rule] of Object.entries(faults)) {
+        await addRule(page, rule)
+        const seen: Array<string> = []
+        for (const [one, path] of Object.entries(pages)) {
+          await open(page, at(path))
+          seen.push(...differences(wanted()[one]!, await layoutOf(page)))
         }
-      })
-    }).pipe(Effect.scoped),
-  )
+        expect(seen, name).not.toEqual([])
+        await page.unroute("**/*.css")
+      }
+    })
+  })
 })

@@ -1,29 +1,25 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { expect } from "@effect/vitest"
-import { Effect } from "effect"
 import { makeTenant } from "../http/tenants.ts"
 import { adminToken } from "../support/server.ts"
 import { consoles, inTab, withConsole } from "./support.ts"
 
 withConsole("what the console says of the service", consoles.PostgreSQL, (it) => {
-  it.effect("a stream without two of its pings is not live, and begins again", () =>
-    Effect.gen(function* () {
-      const { orgId } = yield* makeTenant(adminToken)
-      yield* inTab("", async (page, at) => {
-        await page.clock.install()
-        await page.goto(at(`/orgs/${orgId}/deliveries`))
-        const live = page.locator(".sidebar-foot .badge:visible", { hasText: "Live" })
-        await live.waitFor()
-        await page.clock.fastForward(32_000)
-        const gone = page.getByText("The service has not answered since")
-        await gone.waitFor()
-        await expect.poll(() => live.count()).toBe(0)
-        await page.clock.fastForward(11_000)
-        await live.waitFor()
-        await gone.waitFor({ state: "detached" })
-      })
-    }),
-  )
+  it.effect("a stream without two of its pings is not live, and begins again", function* () {
+    const { orgId } = yield* makeTenant(adminToken)
+    yield* inTab("", async (page, at) => {
+      await page.clock.install()
+      await page.goto(at(`/orgs/${orgId}/deliveries`))
+      const live = page.locator(".sidebar-foot .badge:visible", { hasText: "Live" })
+      await live.waitFor()
+      await page.clock.fastForward(32_000)
+      const gone = page.getByText("The service has not answered since")
+      await gone.waitFor()
+      await expect.poll(() => live.count()).toBe(0)
+      await page.clock.fastForward(11_000)
+      await live.waitFor()
+      await gone.waitFor({ state: "detached" })
+    })
+  })
 
   it.effect("a refusal is an answer", () =>
     inTab("/orgs/01ARZ3NDEKTSV4RRFFQ69G5FAV/settings", async (page) => {
@@ -38,68 +34,62 @@ withConsole("what the console says of the service", consoles.PostgreSQL, (it) =>
     }),
   )
 
-  it.effect("earlier rows are paler and busy until those of another filter are there", () =>
-    Effect.gen(function* () {
-      const { finished, orgId } = yield* makeTenant(adminToken)
-      yield* finished()
-      yield* inTab(`/orgs/${orgId}/jobs`, async (page) => {
-        await page.locator("tbody .badge", { hasText: "Completed" }).waitFor()
-        let answer = () => {}
-        const asked = new Promise<void>((resolve) => {
-          answer = resolve
-        })
-        await page.route("**/v1/jobs/list", async (route) => {
-          await asked
-          await route.continue()
-        })
-        const main = page.locator("#main")
-        await expect.poll(() => main.getAttribute("aria-busy")).not.toBe("true")
-        await page.getByLabel("Sta", { exact: false }).first().selectOption("Failed")
-        await expect.poll(() => main.getAttribute("aria-busy")).toBe("true")
-        const card = page.locator(".card", { has: page.locator("table") }).first()
-        const opacity = () => card.evaluate((card) => card.ownerDocument.defaultView!.getComputedStyle(card).opacity)
-        await expect.poll(opacity).toBe("0.5")
-        answer()
-        await expect.poll(() => main.getAttribute("aria-busy")).toBe("false")
+  it.effect("earlier rows are paler and busy until those of another filter are there", function* () {
+    const { finished, orgId } = yield* makeTenant(adminToken)
+    yield* finished()
+    yield* inTab(`/orgs/${orgId}/jobs`, async (page) => {
+      await page.locator("tbody .badge", { hasText: "Completed" }).waitFor()
+      let answer = () => {}
+      const asked = new Promise<void>((resolve) => {
+        answer = resolve
       })
-    }),
-  )
+      await page.route("**/v1/jobs/list", async (route) => {
+        await asked
+        await route.continue()
+      })
+      const main = page.locator("#main")
+      await expect.poll(() => main.getAttribute("aria-busy")).not.toBe("true")
+      await page.getByLabel("Sta", { exact: false }).first().selectOption("Failed")
+      await expect.poll(() => main.getAttribute("aria-busy")).toBe("true")
+      const card = page.locator(".card", { has: page.locator("table") }).first()
+      const opacity = () => card.evaluate((card) => card.ownerDocument.defaultView!.getComputedStyle(card).opacity)
+      await expect.poll(opacity).toBe("0.5")
+      answer()
+      await expect.poll(() => main.getAttribute("aria-busy")).toBe("false")
+    })
+  })
 
-  it.effect("a page whose script failed to load comes back by itself", () =>
-    Effect.gen(function* () {
-      const { orgId } = yield* makeTenant(adminToken)
-      yield* inTab("", async (first, at) => {
-        const page = await first.context().newPage()
-        await page.route("**/JobsPage-*.js", (route) => route.abort(), { times: 1 })
-        await page.goto(at(`/orgs/${orgId}/jobs`))
+  it.effect("a page whose script failed to load comes back by itself", function* () {
+    const { orgId } = yield* makeTenant(adminToken)
+    yield* inTab("", async (first, at) => {
+      const page = await first.context().newPage()
+      await page.route("**/JobsPage-*.js", (route) => route.abort(), { times: 1 })
+      await page.goto(at(`/orgs/${orgId}/jobs`))
+      await page.getByText("The service did not answer").waitFor()
+      await page.getByRole("heading", { level: 1, name: "Jobs" }).waitFor()
+      await page.close()
+    })
+  })
+
+  it.effect("a page whose script stays broken is loaded again once by itself", function* () {
+    const { orgId } = yield* makeTenant(adminToken)
+    yield* inTab("", async (first, at) => {
+      const page = await first.context().newPage()
+      await page.clock.install()
+      let asked = 0
+      await page.route("**/JobsPage-*.js", (route) => {
+        asked++
+        return route.abort()
+      })
+      await page.goto(at(`/orgs/${orgId}/jobs`))
+      for (const loads of [1, 2, 2]) {
         await page.getByText("The service did not answer").waitFor()
-        await page.getByRole("heading", { level: 1, name: "Jobs" }).waitFor()
-        await page.close()
-      })
-    }),
-  )
-
-  it.effect("a page whose script stays broken is loaded again once by itself", () =>
-    Effect.gen(function* () {
-      const { orgId } = yield* makeTenant(adminToken)
-      yield* inTab("", async (first, at) => {
-        const page = await first.context().newPage()
-        await page.clock.install()
-        let asked = 0
-        await page.route("**/JobsPage-*.js", (route) => {
-          asked++
-          return route.abort()
-        })
-        await page.goto(at(`/orgs/${orgId}/jobs`))
-        for (const loads of [1, 2, 2]) {
-          await page.getByText("The service did not answer").waitFor()
-          await expect.poll(() => asked).toBe(loads)
-          await page.clock.fastForward(6_000)
-          await page.evaluate("fetch('/healthz')").catch(() => "The page is loaded again.")
-        }
-        await expect.poll(() => asked).toBe(2)
-        await page.close()
-      })
-    }),
-  )
+        await expect.poll(() => asked).toBe(loads)
+        await page.clock.fastForward(6_000)
+        await page.evaluate("fetch('/healthz')").catch(() => "The page is loaded again.")
+      }
+      await expect.poll(() => asked).toBe(2)
+      await page.close()
+    })
+  })
 })

@@ -1,6 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { expect } from "@effect/vitest"
-import { Effect } from "effect"
 import { readdirSync, readFileSync } from "node:fs"
 import { it } from "vitest"
 import { makeTenant } from "../http/tenants.ts"
@@ -27,41 +25,39 @@ it("an element has no style but that of styled, whose lengths have units", () =>
 
 withConsole("a long list", consoles.PostgreSQL, (it) => {
   // Rows of two heights, so that no height of a row is right for all.
-  it.effect("rows stay where they are while others come and go, and End reaches the last one", () =>
-    Effect.gen(function* () {
-      const { sql } = yield* TestServer
-      const { orgId } = yield* makeTenant(adminToken)
-      yield* sql`
+  it.effect("rows stay where they are while others come and go, and End reaches the last one", function* () {
+    const { sql } = yield* TestServer
+    const { orgId } = yield* makeTenant(adminToken)
+    yield* sql`
           INSERT INTO webhook_endpoints (id, org_id, lane, url, description, active, secret, created_at, updated_at)
           SELECT id, ${orgId}, id, 'https://example.com/' || n, CASE WHEN n % 3 = 0 OR n > 700 THEN 'the endpoint number ' || n END, true, 's', now(), now()
           FROM (SELECT n, '01M8H3SDWJEA5AK5F8RZ' || lpad(n::text, 6, '0') AS id FROM generate_series(0, ${count - 1}::int) n) made`
-      yield* inTab(`/orgs/${orgId}`, async (page, at) => {
-        await page.route("**/v1/webhooks/list", (route) =>
-          route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), limit: 1_000 }) }),
-        )
-        await page.goto(at(`/orgs/${orgId}/endpoints`))
-        await page.evaluate("document.documentElement.style.overflowAnchor = 'none'")
-        await page.getByRole("button", { name: "Show more" }).click()
-        await page.locator(`table[aria-rowcount="${count + 1}"]`).waitFor()
-        await page.locator("#main").focus()
-        await page.keyboard.press("End")
-        const last = page.locator(`tr[aria-rowindex="${count + 1}"]`)
-        const isSeen = (row: { getBoundingClientRect: () => { top: number; bottom: number } }) =>
-          row.getBoundingClientRect().bottom <= 720 && row.getBoundingClientRect().top > 0
-        await expect.poll(() => last.evaluate(isSeen), { timeout: 20_000 }).toBe(true)
-        // A step of the wheel moves the rows by as much as it says: up through rows that were never drawn.
-        await page.mouse.move(640, 450)
-        for (let step = 0; step < 60; step++) {
-          const [row, top] = (await page.evaluate(firstRow)) as [number, number]
-          await page.mouse.wheel(0, -300)
-          await expect.poll(() => page.evaluate(firstRow)).not.toEqual([row, top])
-          const index = `tr[aria-rowindex="${row + 2}"]`
-          await expect
-            .poll(async () => Math.round((await page.locator(index).boundingBox())!.y) - top, { timeout: 3_000 })
-            .toBe(300)
-        }
-        expect(((await page.evaluate(firstRow)) as [number])[0]).toBeLessThan(count - 250)
-      })
-    }).pipe(Effect.scoped),
-  )
+    yield* inTab(`/orgs/${orgId}`, async (page, at) => {
+      await page.route("**/v1/webhooks/list", (route) =>
+        route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), limit: 1_000 }) }),
+      )
+      await page.goto(at(`/orgs/${orgId}/endpoints`))
+      await page.evaluate("document.documentElement.style.overflowAnchor = 'none'")
+      await page.getByRole("button", { name: "Show more" }).click()
+      await page.locator(`table[aria-rowcount="${count + 1}"]`).waitFor()
+      await page.locator("#main").focus()
+      await page.keyboard.press("End")
+      const last = page.locator(`tr[aria-rowindex="${count + 1}"]`)
+      const isSeen = (row: { getBoundingClientRect: () => { top: number; bottom: number } }) =>
+        row.getBoundingClientRect().bottom <= 720 && row.getBoundingClientRect().top > 0
+      await expect.poll(() => last.evaluate(isSeen), { timeout: 20_000 }).toBe(true)
+      // A step of the wheel moves the rows by as much as it says: up through rows that were never drawn.
+      await page.mouse.move(640, 450)
+      for (let step = 0; step < 60; step++) {
+        const [row, top] = (await page.evaluate(firstRow)) as [number, number]
+        await page.mouse.wheel(0, -300)
+        await expect.poll(() => page.evaluate(firstRow)).not.toEqual([row, top])
+        const index = `tr[aria-rowindex="${row + 2}"]`
+        await expect
+          .poll(async () => Math.round((await page.locator(index).boundingBox())!.y) - top, { timeout: 3_000 })
+          .toBe(300)
+      }
+      expect(((await page.evaluate(firstRow)) as [number])[0]).toBeLessThan(count - 250)
+    })
+  })
 })

@@ -1,4 +1,3 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import type { Page } from "playwright-core"
@@ -75,8 +74,9 @@ const open = async (page: Page, address: string, text: string) => {
 }
 
 withConsole("every page", consolesWithCi["the embedded database"], (it) => {
-  it.effect("shows attacks as text, has no finding of axe in light and dark, and fits from 360 pixels to 4K", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "shows attacks as text, has no finding of axe in light and dark, and fits from 360 pixels to 4K",
+    function* () {
       const pages = pagesOf(yield* hostileOrg)
       const { at, page } = yield* signedInTab("/")
       yield* Effect.promise(async () => {
@@ -87,70 +87,64 @@ withConsole("every page", consolesWithCi["the embedded database"], (it) => {
           expect(await page.evaluate("window.hacked"), path).toBeUndefined()
         }
       })
-    }).pipe(Effect.scoped),
+    },
   )
 
-  it.effect("dialogs and open details have no finding of axe, and fit", () =>
-    Effect.gen(function* () {
-      const { keyId, orgId, projectId } = yield* hostileOrg
-      const { at, page } = yield* signedInTab("/")
-      const check = async (path: string, button: string) => {
-        await page.goto(at(path))
-        await page.getByRole("main").getByRole("button", { name: button }).first().click()
-        await page.getByRole("dialog").waitFor()
-        for (const details of await page.getByRole("dialog").locator("summary").all()) await details.click()
-        await expectAccessible(page)
-        await expectFits(page)
-        expect(await page.evaluate("window.hacked"), path).toBeUndefined()
+  it.effect("dialogs and open details have no finding of axe, and fit", function* () {
+    const { keyId, orgId, projectId } = yield* hostileOrg
+    const { at, page } = yield* signedInTab("/")
+    const check = async (path: string, button: string) => {
+      await page.goto(at(path))
+      await page.getByRole("main").getByRole("button", { name: button }).first().click()
+      await page.getByRole("dialog").waitFor()
+      for (const details of await page.getByRole("dialog").locator("summary").all()) await details.click()
+      await expectAccessible(page)
+      await expectFits(page)
+      expect(await page.evaluate("window.hacked"), path).toBeUndefined()
+    }
+    yield* Effect.promise(async () => {
+      await check("/orgs", "Create org")
+      await check(`/orgs/${orgId}/keys`, "Create key")
+      for (const button of ["Edit", "Rotate", "Disable", "Delete"]) {
+        await check(`/orgs/${orgId}/keys/${keyId}`, button)
       }
-      yield* Effect.promise(async () => {
-        await check("/orgs", "Create org")
-        await check(`/orgs/${orgId}/keys`, "Create key")
-        for (const button of ["Edit", "Rotate", "Disable", "Delete"]) {
-          await check(`/orgs/${orgId}/keys/${keyId}`, button)
+      await check(`/orgs/${orgId}/projects/${projectId}`, "Make ")
+      await check(`/orgs/${orgId}/settings`, "Delete org")
+      await page.goto(at(`/orgs/${orgId}`))
+      await page.getByText("Show as a table").first().click()
+      await page.getByRole("button", { name: attack }).click()
+      await page.getByRole("dialog").waitFor()
+      await expectAccessible(page)
+    })
+  })
+
+  it.effect("an org key that opens another org sees that there is none", function* () {
+    const [own, other] = [yield* createOrg("Own"), yield* createOrg("Secret name")]
+    const { key } = yield* call("POST", `/api/v0/orgs/${own}/keys`, { name: "k" })
+    yield* inTab(
+      "/",
+      async (page, at) => {
+        for (const path of ["", "/projects", "/keys", "/audit"]) {
+          await page.goto(at(`/orgs/${other}${path}`))
+          await page.getByRole("alert").getByText("There is no such org.").first().waitFor()
+          expect(await page.content()).not.toContain("Secret name")
         }
-        await check(`/orgs/${orgId}/projects/${projectId}`, "Make ")
-        await check(`/orgs/${orgId}/settings`, "Delete org")
-        await page.goto(at(`/orgs/${orgId}`))
-        await page.getByText("Show as a table").first().click()
-        await page.getByRole("button", { name: attack }).click()
-        await page.getByRole("dialog").waitFor()
-        await expectAccessible(page)
-      })
-    }).pipe(Effect.scoped),
-  )
+      },
+      key!,
+    )
+  })
 
-  it.effect("an org key that opens another org sees that there is none", () =>
-    Effect.gen(function* () {
-      const [own, other] = [yield* createOrg("Own"), yield* createOrg("Secret name")]
-      const { key } = yield* call("POST", `/api/v0/orgs/${own}/keys`, { name: "k" })
-      yield* inTab(
-        "/",
-        async (page, at) => {
-          for (const path of ["", "/projects", "/keys", "/audit"]) {
-            await page.goto(at(`/orgs/${other}${path}`))
-            await page.getByRole("alert").getByText("There is no such org.").first().waitFor()
-            expect(await page.content()).not.toContain("Secret name")
-          }
-        },
-        key!,
-      )
-    }),
-  )
-
-  it.effect("times are in the reader's zone, and in UTC on hover", () =>
-    Effect.gen(function* () {
-      const orgId = yield* createOrg("Acme")
-      const { id } = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, {
-        name: "k",
-        expiresAt: "2100-01-02T20:00:00.000Z",
-      })
-      yield* inTab(`/orgs/${orgId}/keys/${id}`, async (page) => {
-        const time = page.locator('time[datetime="2100-01-02T20:00:00.000Z"]')
-        await time.waitFor()
-        await expect.poll(() => time.textContent()).toMatch(/Jan 3, 2100, 1:30:00\sAM/)
-        await expect.poll(() => time.getAttribute("title")).toBe("2100-01-02 20:00:00 UTC")
-      })
-    }),
-  )
+  it.effect("times are in the reader's zone, and in UTC on hover", function* () {
+    const orgId = yield* createOrg("Acme")
+    const { id } = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, {
+      name: "k",
+      expiresAt: "2100-01-02T20:00:00.000Z",
+    })
+    yield* inTab(`/orgs/${orgId}/keys/${id}`, async (page) => {
+      const time = page.locator('time[datetime="2100-01-02T20:00:00.000Z"]')
+      await time.waitFor()
+      await expect.poll(() => time.textContent()).toMatch(/Jan 3, 2100, 1:30:00\sAM/)
+      await expect.poll(() => time.getAttribute("title")).toBe("2100-01-02 20:00:00 UTC")
+    })
+  })
 })

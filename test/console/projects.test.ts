@@ -1,4 +1,3 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { adminToken, TestServer } from "../support/server.ts"
@@ -6,8 +5,9 @@ import { inTab, signedInTab, withConsoles } from "./support.ts"
 import { call, consolesWithCi, createOrg, pullRequest, repositoryOf } from "./world.ts"
 
 withConsoles("projects", consolesWithCi, (it) => {
-  it.effect("deployments are a timeline that grows as CI registers, and changes as others make one current", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "deployments are a timeline that grows as CI registers, and changes as others make one current",
+    function* () {
       const orgId = yield* createOrg("Acme")
       const run = yield* repositoryOf(orgId)
       const { projectId } = yield* run("100", { sha: "a".repeat(40) })
@@ -45,55 +45,53 @@ withConsoles("projects", consolesWithCi, (it) => {
         await page.getByLabel("Branch or tag").fill("nothing")
         await page.getByText("No deployment is like that").waitFor()
       })
-    }).pipe(Effect.scoped),
+    },
   )
 
-  it.effect("a project is created, named, linked with a pin, unlinked and deleted", () =>
-    Effect.gen(function* () {
-      const orgId = yield* createOrg("Acme")
-      let projectId = ""
-      yield* inTab(`/orgs/${orgId}/projects`, async (page) => {
-        await page.getByText("This org has no project yet").waitFor()
-        await page.getByRole("button", { name: "Create project" }).click()
-        await page.getByLabel("Name").fill("docs")
-        await page.getByRole("dialog").getByRole("button", { name: "Create project" }).click()
-        await page.getByText("Nothing was deployed yet").waitFor()
-        projectId = new URL(page.url()).pathname.split("/").at(-1)!
+  it.effect("a project is created, named, linked with a pin, unlinked and deleted", function* () {
+    const orgId = yield* createOrg("Acme")
+    let projectId = ""
+    yield* inTab(`/orgs/${orgId}/projects`, async (page) => {
+      await page.getByText("This org has no project yet").waitFor()
+      await page.getByRole("button", { name: "Create project" }).click()
+      await page.getByLabel("Name").fill("docs")
+      await page.getByRole("dialog").getByRole("button", { name: "Create project" }).click()
+      await page.getByText("Nothing was deployed yet").waitFor()
+      projectId = new URL(page.url()).pathname.split("/").at(-1)!
 
-        await page.getByRole("navigation", { name: "Project" }).getByRole("link", { name: "Settings" }).click()
-        await page.getByLabel("Default branch").fill("trunk")
-        await page.getByLabel("Subdomain").fill("docs-acme")
-        await page.getByRole("button", { name: "Save", exact: true }).click()
-        await page.getByRole("status").getByText("The project is saved.").waitFor()
-        await page.getByRole("textbox", { name: "Owner" }).fill("acme")
-        await page.getByRole("textbox", { name: "Repository" }).fill("docs")
-        await page.getByLabel("Only this environment").fill("production")
-        await page.getByRole("button", { name: "Link", exact: true }).click()
-        await page.getByRole("button", { name: "Unlink the repository" }).waitFor()
-      })
-      expect(yield* call("GET", `/api/v0/projects/${projectId}/link`)).toEqual({
-        provider: "github",
-        hostOwner: "acme",
-        hostRepo: "docs",
-        workflow: null,
-        environment: "production",
-      })
-      expect(yield* call("GET", `/api/v0/projects/${projectId}`)).toMatchObject({
-        defaultBranch: "trunk",
-        subdomain: "docs-acme",
-      })
-      yield* inTab(`/orgs/${orgId}/projects/${projectId}/settings`, async (page, at) => {
-        await page.getByRole("button", { name: "Unlink the repository" }).click()
-        await page.getByRole("button", { name: "Unlink", exact: true }).click()
-        await page.getByRole("button", { name: "Link", exact: true }).waitFor()
-        await page.getByRole("button", { name: "Delete project" }).click()
-        await page.getByLabel("Type docs to confirm").fill("docs")
-        await page.getByRole("dialog").getByRole("button", { name: "Delete project" }).click()
-        await page.waitForURL(at(`/orgs/${orgId}/projects`))
-        await page.getByText("This org has no project yet").waitFor()
-      })
-      const { send } = yield* TestServer
-      expect((yield* send("GET", `/api/v0/projects/${projectId}`, { as: adminToken })).status).toBe(404)
-    }),
-  )
+      await page.getByRole("navigation", { name: "Project" }).getByRole("link", { name: "Settings" }).click()
+      await page.getByLabel("Default branch").fill("trunk")
+      await page.getByLabel("Subdomain").fill("docs-acme")
+      await page.getByRole("button", { name: "Save", exact: true }).click()
+      await page.getByRole("status").getByText("The project is saved.").waitFor()
+      await page.getByRole("textbox", { name: "Owner" }).fill("acme")
+      await page.getByRole("textbox", { name: "Repository" }).fill("docs")
+      await page.getByLabel("Only this environment").fill("production")
+      await page.getByRole("button", { name: "Link", exact: true }).click()
+      await page.getByRole("button", { name: "Unlink the repository" }).waitFor()
+    })
+    expect(yield* call("GET", `/api/v0/projects/${projectId}/link`)).toEqual({
+      provider: "github",
+      hostOwner: "acme",
+      hostRepo: "docs",
+      workflow: null,
+      environment: "production",
+    })
+    expect(yield* call("GET", `/api/v0/projects/${projectId}`)).toMatchObject({
+      defaultBranch: "trunk",
+      subdomain: "docs-acme",
+    })
+    yield* inTab(`/orgs/${orgId}/projects/${projectId}/settings`, async (page, at) => {
+      await page.getByRole("button", { name: "Unlink the repository" }).click()
+      await page.getByRole("button", { name: "Unlink", exact: true }).click()
+      await page.getByRole("button", { name: "Link", exact: true }).waitFor()
+      await page.getByRole("button", { name: "Delete project" }).click()
+      await page.getByLabel("Type docs to confirm").fill("docs")
+      await page.getByRole("dialog").getByRole("button", { name: "Delete project" }).click()
+      await page.waitForURL(at(`/orgs/${orgId}/projects`))
+      await page.getByText("This org has no project yet").waitFor()
+    })
+    const { send } = yield* TestServer
+    expect((yield* send("GET", `/api/v0/projects/${projectId}`, { as: adminToken })).status).toBe(404)
+  })
 })

@@ -1,4 +1,3 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { makeTenant } from "../http/tenants.ts"
@@ -19,25 +18,21 @@ import {
 /** Promise (Console): A session that ends while somebody types keeps what they typed, for when they sign in again. */
 
 withConsoles("sign in", consoles, (it) => {
-  it.effect("a wrong token is refused in words; the right one opens the page of the address", () =>
-    Effect.gen(function* () {
-      const { at, page } = yield* openTab
-      yield* Effect.promise(async () => {
-        await page.goto(at("/orgs?from=a-link"))
-        await expectAccessible(page)
-        await expectFits(page)
-        await page.getByLabel("The administrator's token, or an API key").fill("wrong")
-        await page.keyboard.press("Enter")
-        await expect.poll(() => page.getByRole("alert").textContent()).toContain("not valid")
-        await signIn(page, at("/orgs?from=a-link"))
-        expect(page.url()).toBe(at("/orgs?from=a-link"))
-        await page.getByRole("heading", { name: "Orgs" }).waitFor()
-        expect(await page.evaluate("document.cookie + JSON.stringify({ ...localStorage, ...sessionStorage })")).toBe(
-          "{}",
-        )
-      })
-    }).pipe(Effect.scoped),
-  )
+  it.effect("a wrong token is refused in words; the right one opens the page of the address", function* () {
+    const { at, page } = yield* openTab
+    yield* Effect.promise(async () => {
+      await page.goto(at("/orgs?from=a-link"))
+      await expectAccessible(page)
+      await expectFits(page)
+      await page.getByLabel("The administrator's token, or an API key").fill("wrong")
+      await page.keyboard.press("Enter")
+      await expect.poll(() => page.getByRole("alert").textContent()).toContain("not valid")
+      await signIn(page, at("/orgs?from=a-link"))
+      expect(page.url()).toBe(at("/orgs?from=a-link"))
+      await page.getByRole("heading", { name: "Orgs" }).waitFor()
+      expect(await page.evaluate("document.cookie + JSON.stringify({ ...localStorage, ...sessionStorage })")).toBe("{}")
+    })
+  })
 
   it.effect("signing out ends the session, and the console shows nothing more", () =>
     inTab("/", async (page) => {
@@ -49,8 +44,9 @@ withConsoles("sign in", consoles, (it) => {
     }),
   )
 
-  it.effect("a session that ends while somebody types keeps what they typed, for when they sign in again", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "a session that ends while somebody types keeps what they typed, for when they sign in again",
+    function* () {
       const { key, keyId, orgId } = yield* makeTenant(adminToken)
       const { send } = yield* TestServer
       const { at, page } = yield* openTab
@@ -73,68 +69,62 @@ withConsoles("sign in", consoles, (it) => {
         await page.getByRole("dialog").getByRole("button", { name: "Create project" }).click()
         await page.getByRole("heading", { name: "half typed" }).waitFor()
       })
-    }).pipe(Effect.scoped),
+    },
   )
 
-  it.effect("an org key sees the pages of its org, and none of the administrator", () =>
-    Effect.gen(function* () {
-      const { key, orgId } = yield* makeTenant(adminToken)
-      yield* inTab(
-        "/",
-        async (page, at) => {
-          await page.waitForURL(at(`/orgs/${orgId}`))
-          // Seen failing: the address changed, and the page stayed empty.
-          await page.getByRole("heading", { level: 1 }).waitFor()
-          const links = await page.getByRole("navigation", { name: "Pages" }).getByRole("link").allTextContents()
-          expect(links).not.toContain("Overview")
-          expect(links).not.toContain("Orgs")
-          await page.goto(at("/orgs"))
-          await page.getByRole("heading", { name: "There is no such page" }).waitFor()
-        },
-        key,
-      )
-    }),
-  )
+  it.effect("an org key sees the pages of its org, and none of the administrator", function* () {
+    const { key, orgId } = yield* makeTenant(adminToken)
+    yield* inTab(
+      "/",
+      async (page, at) => {
+        await page.waitForURL(at(`/orgs/${orgId}`))
+        // Seen failing: the address changed, and the page stayed empty.
+        await page.getByRole("heading", { level: 1 }).waitFor()
+        const links = await page.getByRole("navigation", { name: "Pages" }).getByRole("link").allTextContents()
+        expect(links).not.toContain("Overview")
+        expect(links).not.toContain("Orgs")
+        await page.goto(at("/orgs"))
+        await page.getByRole("heading", { name: "There is no such page" }).waitFor()
+      },
+      key,
+    )
+  })
 
-  it.effect("a portal link opens by a button, once, and its token leaves the address", () =>
-    Effect.gen(function* () {
-      const { headers } = yield* makeTenant(adminToken)
-      const token = yield* portalLink(headers)
-      const { at, page } = yield* openTab
-      yield* Effect.promise(async () => {
-        await page.goto(at(`/portal#${token}`))
-        const open = page.getByRole("button", { name: "Open" })
-        await open.waitFor()
-        expect(page.url()).toBe(at(""))
-        await expectAccessible(page)
-        await open.click()
-        await page.getByText("Webhook portal").first().waitFor({ state: "attached" })
-        await page.getByRole("heading", { name: "Endpoints", level: 1 }).waitFor()
-      })
-      const second = yield* openTab
-      yield* Effect.promise(async () => {
-        await second.page.goto(second.at(`/portal#${token}`))
-        await second.page.getByRole("button", { name: "Open" }).click()
-        await second.page.getByRole("alert").waitFor()
-      })
-      expect((yield* TestServer).logs()).not.toContain(token)
-    }).pipe(Effect.scoped),
-  )
+  it.effect("a portal link opens by a button, once, and its token leaves the address", function* () {
+    const { headers } = yield* makeTenant(adminToken)
+    const token = yield* portalLink(headers)
+    const { at, page } = yield* openTab
+    yield* Effect.promise(async () => {
+      await page.goto(at(`/portal#${token}`))
+      const open = page.getByRole("button", { name: "Open" })
+      await open.waitFor()
+      expect(page.url()).toBe(at(""))
+      await expectAccessible(page)
+      await open.click()
+      await page.getByText("Webhook portal").first().waitFor({ state: "attached" })
+      await page.getByRole("heading", { name: "Endpoints", level: 1 }).waitFor()
+    })
+    const second = yield* openTab
+    yield* Effect.promise(async () => {
+      await second.page.goto(second.at(`/portal#${token}`))
+      await second.page.getByRole("button", { name: "Open" }).click()
+      await second.page.getByRole("alert").waitFor()
+    })
+    expect((yield* TestServer).logs()).not.toContain(token)
+  })
 })
 
 withConsole("open mode", openConsole, (it) => {
-  it.effect("needs no sign-in, and changes need no token of a session", () =>
-    Effect.gen(function* () {
-      const { at, page } = yield* openTab
-      yield* Effect.promise(async () => {
-        await page.goto(at("/orgs"))
-        await page.getByText("Anyone on this machine").waitFor()
-        await expect.poll(() => page.getByRole("button", { name: "Sign out" }).count()).toBe(0)
-        await page.getByRole("button", { name: "Create org" }).click()
-        await page.getByLabel("Name").fill("Acme")
-        await page.getByRole("dialog").getByRole("button", { name: "Create org" }).click()
-        await page.getByRole("heading", { name: "Acme" }).waitFor()
-      })
-    }).pipe(Effect.scoped),
-  )
+  it.effect("needs no sign-in, and changes need no token of a session", function* () {
+    const { at, page } = yield* openTab
+    yield* Effect.promise(async () => {
+      await page.goto(at("/orgs"))
+      await page.getByText("Anyone on this machine").waitFor()
+      await expect.poll(() => page.getByRole("button", { name: "Sign out" }).count()).toBe(0)
+      await page.getByRole("button", { name: "Create org" }).click()
+      await page.getByLabel("Name").fill("Acme")
+      await page.getByRole("dialog").getByRole("button", { name: "Create org" }).click()
+      await page.getByRole("heading", { name: "Acme" }).waitFor()
+    })
+  })
 })

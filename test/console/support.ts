@@ -1,10 +1,9 @@
-/* oxlint-disable vitest/no-standalone-expect -- the helpers of tests */
-import { layer, type Vitest } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import type { Page } from "playwright-core"
 import { describe, expect, inject } from "vitest"
 import { ConsoleFolder } from "#src/http/server/console.ts"
 import { Browser, hasBrowser } from "../support/browser.ts"
+import { layer, type TestsWith } from "../support/it.ts"
 import { adminToken, embedded, guarded, onPostgres, TestServer, type Environment } from "../support/server.ts"
 
 export { expectAccessible, expectFits, painted } from "./checks.ts"
@@ -41,15 +40,8 @@ export const consoles = {
   PostgreSQL: consoleWith(Effect.succeed({}), "postgres"),
 }
 
-/**
- * Tests with a console; skipped where there is no browser. It has a name of its own in order to be open until all of its
- * tests have ended: a layer without one counts them, and closes too early when one is run again.
- */
-export const withConsole = <R, E>(
-  name: string,
-  console: Layer.Layer<R, E>,
-  tests: (it: Vitest.MethodsNonLive<R>) => void,
-) =>
+/** Tests with a console; skipped where there is no browser. */
+export const withConsole = <R, E>(name: string, console: Layer.Layer<R, E>, tests: (it: TestsWith<R>) => void) =>
   describe.skipIf(!hasBrowser)("in a browser", () => {
     layer(console, { excludeTestServices: true })(name, tests)
   })
@@ -58,7 +50,7 @@ export const withConsole = <R, E>(
 export const withConsoles = <R, E, Database extends string>(
   name: string,
   consoles: Readonly<Record<Database, Layer.Layer<R, E>>>,
-  tests: (it: Vitest.MethodsNonLive<R>, database: Database) => void,
+  tests: (it: TestsWith<R>, database: Database) => void,
 ) => {
   for (const [database, console] of Object.entries<Layer.Layer<R, E>>(consoles)) {
     withConsole(`${name}, over ${database}`, console, (it) => tests(it, database as Database))

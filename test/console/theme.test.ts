@@ -1,4 +1,3 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
 import { expect } from "@effect/vitest"
 import { consoles, expectAccessible, inTab, withConsoles } from "./support.ts"
 

@@ -1,4 +1,4 @@
-import { assert, layer } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { maxFilteredRows } from "#src/domain/Page.ts"
@@ -20,6 +20,7 @@ import * as OrgsSql from "#src/infrastructure/orgs/orgsSql.ts"
 import * as ProjectsSql from "#src/infrastructure/projects/projectsSql.ts"
 import * as crypto from "../fakes/crypto.ts"
 import { databases } from "../support/databases.ts"
+import { layer } from "../support/it.ts"
 import { rowsRead, withoutAutovacuum } from "./boundedReads.ts"
 import { at, everyOrg, insertOrg, insertProject, newEntry, oneOrg } from "./support.ts"
 import { cancelJob, completed, finish, heartbeat, insertJob } from "./webhooks/webhookSupport.ts"
@@ -225,34 +226,33 @@ for (const [name, database] of Object.entries(databases)) {
   layer(Layer.provideMerge(repositories, database), { excludeTestServices: true })(name, (it) => {
     it.effect(
       `each list, claim and sweep reads a bounded number of rows beside ${count}`,
-      () =>
-        Effect.gen(function* () {
-          const sql = yield* SqlClient.SqlClient
-          // Statistics stay empty, as right after a table is filled.
-          yield* withoutAutovacuum(tables)
-          const [{ orgId: org }, { orgId: small }] = [yield* insertOrg("a"), yield* insertOrg("b")]
-          const { projectId } = yield* insertProject(org)
-          const { projectId: emptyProject } = yield* insertProject(org)
-          for (let n = 0; n < 5; n++) yield* insertJob(small)
-          // The first job of an org in a process counts its jobs, and an operation below is undone with its count.
-          yield* insertJob(org)
-          const all = yield* operations({ org, small, project: projectId, emptyProject }, count)
-          const check = Effect.fnUntraced(function* (when: string) {
-            const tooMany: Array<string> = []
-            for (const [operation, effect] of all) {
-              const { rows } = yield* rowsRead(tables, effect)
-              if (rows > maxRowsOf(operation)) tooMany.push(`${operation}: ${rows}`)
-            }
-            assert.deepStrictEqual(tooMany, [], when)
-          })
-          yield* check("empty")
-          yield* fill(org, projectId, count)
-          yield* check("as planned when the tables were empty")
-          yield* sql`DISCARD PLANS`
-          yield* check("as planned without statistics")
-          yield* sql`ANALYZE`
-          yield* check("as planned with statistics")
-        }),
+      function* () {
+        const sql = yield* SqlClient.SqlClient
+        // Statistics stay empty, as right after a table is filled.
+        yield* withoutAutovacuum(tables)
+        const [{ orgId: org }, { orgId: small }] = [yield* insertOrg("a"), yield* insertOrg("b")]
+        const { projectId } = yield* insertProject(org)
+        const { projectId: emptyProject } = yield* insertProject(org)
+        for (let n = 0; n < 5; n++) yield* insertJob(small)
+        // The first job of an org in a process counts its jobs, and an operation below is undone with its count.
+        yield* insertJob(org)
+        const all = yield* operations({ org, small, project: projectId, emptyProject }, count)
+        const check = Effect.fnUntraced(function* (when: string) {
+          const tooMany: Array<string> = []
+          for (const [operation, effect] of all) {
+            const { rows } = yield* rowsRead(tables, effect)
+            if (rows > maxRowsOf(operation)) tooMany.push(`${operation}: ${rows}`)
+          }
+          assert.deepStrictEqual(tooMany, [], when)
+        })
+        yield* check("empty")
+        yield* fill(org, projectId, count)
+        yield* check("as planned when the tables were empty")
+        yield* sql`DISCARD PLANS`
+        yield* check("as planned without statistics")
+        yield* sql`ANALYZE`
+        yield* check("as planned with statistics")
+      },
       120_000,
     )
   })

@@ -1,4 +1,4 @@
-import { layer } from "@effect/vitest"
+import { layer } from "../support/it.ts"
 import * as Races from "./races.ts"
 import { deleteAgainstSlowLookUps } from "./keys/slowLookUps.ts"
 

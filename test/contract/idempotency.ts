@@ -26,75 +26,67 @@ export const idempotency = (it: It) => {
   /** Promise (Repeated requests) */
   it.effect(
     "idempotency: an operation runs once for each principal, operation and key, and its record does not change",
-    () =>
-      Effect.gen(function* () {
-        for (const record of awkwardTexts) {
-          const keyed = yield* newOperation
-          assert.deepStrictEqual(yield* once(keyed, succeed(record)), Ran({ response: `response of ${record}` }))
-          for (let i = 0; i < 2; i++) assert.deepStrictEqual(yield* once(keyed, Effect.die("run")), Found({ record }))
-          for (const other of [{ caller: "other" }, { operation: "other" }, { key: `${keyed.key} ` }]) {
-            assert.strictEqual((yield* once({ ...keyed, ...other }, succeed("x")))._tag, "Ran")
-          }
+    function* () {
+      for (const record of awkwardTexts) {
+        const keyed = yield* newOperation
+        assert.deepStrictEqual(yield* once(keyed, succeed(record)), Ran({ response: `response of ${record}` }))
+        for (let i = 0; i < 2; i++) assert.deepStrictEqual(yield* once(keyed, Effect.die("run")), Found({ record }))
+        for (const other of [{ caller: "other" }, { operation: "other" }, { key: `${keyed.key} ` }]) {
+          assert.strictEqual((yield* once({ ...keyed, ...other }, succeed("x")))._tag, "Ran")
         }
-      }),
+      }
+    },
   )
 
-  it.effect("idempotency: an operation that fails or dies leaves no record and can run again", () =>
-    Effect.gen(function* () {
-      const keyed = yield* newOperation
-      const failure = new Conflict({ error: "Taken." })
-      assert.strictEqual(
-        yield* failureOf(once(keyed, Effect.fail(failure))),
-        JSON.stringify({ error: "Taken.", code: "conflict" }),
-      )
-      yield* Effect.exit(once(keyed, Effect.die("broken")))
-      assert.strictEqual((yield* once(keyed, succeed("r")))._tag, "Ran")
-    }),
-  )
+  it.effect("idempotency: an operation that fails or dies leaves no record and can run again", function* () {
+    const keyed = yield* newOperation
+    const failure = new Conflict({ error: "Taken." })
+    assert.strictEqual(
+      yield* failureOf(once(keyed, Effect.fail(failure))),
+      JSON.stringify({ error: "Taken.", code: "conflict" }),
+    )
+    yield* Effect.exit(once(keyed, Effect.die("broken")))
+    assert.strictEqual((yield* once(keyed, succeed("r")))._tag, "Ran")
+  })
 
-  it.effect("idempotency: an expired record has no effect", () =>
-    Effect.gen(function* () {
-      const keyed = yield* newOperation
-      yield* once(keyed, succeed("first"))
-      assert.deepStrictEqual(yield* once(keyed, succeed("second"), at(59)), Found({ record: "first" }))
-      assert.strictEqual((yield* once(keyed, succeed("second"), at(60)))._tag, "Ran")
-      assert.deepStrictEqual(yield* once(keyed, succeed("third"), at(1)), Found({ record: "second" }))
-    }),
-  )
+  it.effect("idempotency: an expired record has no effect", function* () {
+    const keyed = yield* newOperation
+    yield* once(keyed, succeed("first"))
+    assert.deepStrictEqual(yield* once(keyed, succeed("second"), at(59)), Found({ record: "first" }))
+    assert.strictEqual((yield* once(keyed, succeed("second"), at(60)))._tag, "Ran")
+    assert.deepStrictEqual(yield* once(keyed, succeed("third"), at(1)), Found({ record: "second" }))
+  })
 
-  it.effect("idempotency: expired records are removed up to the limit, and no others", () =>
-    Effect.gen(function* () {
-      const { deleteExpired } = yield* IdempotencyRepository
-      while ((yield* deleteExpired(at(3600), 100)) > 0);
-      const keyed = [yield* newOperation, yield* newOperation, yield* newOperation]
-      for (const one of keyed) yield* once(one, succeed("r"))
-      assert.strictEqual(yield* deleteExpired(at(59), 100), 0)
-      for (const one of keyed) assert.strictEqual((yield* once(one, succeed("r")))._tag, "Found")
-      assert.deepStrictEqual(
-        [yield* deleteExpired(at(60), 2), yield* deleteExpired(at(60), 2), yield* deleteExpired(at(60), 2)],
-        [2, 1, 0],
-      )
-      for (const one of keyed) assert.strictEqual((yield* once(one, succeed("r")))._tag, "Ran")
-    }),
-  )
+  it.effect("idempotency: expired records are removed up to the limit, and no others", function* () {
+    const { deleteExpired } = yield* IdempotencyRepository
+    while ((yield* deleteExpired(at(3600), 100)) > 0);
+    const keyed = [yield* newOperation, yield* newOperation, yield* newOperation]
+    for (const one of keyed) yield* once(one, succeed("r"))
+    assert.strictEqual(yield* deleteExpired(at(59), 100), 0)
+    for (const one of keyed) assert.strictEqual((yield* once(one, succeed("r")))._tag, "Found")
+    assert.deepStrictEqual(
+      [yield* deleteExpired(at(60), 2), yield* deleteExpired(at(60), 2), yield* deleteExpired(at(60), 2)],
+      [2, 1, 0],
+    )
+    for (const one of keyed) assert.strictEqual((yield* once(one, succeed("r")))._tag, "Ran")
+  })
 
   /** Promise (Repeated requests) */
-  it.effect("idempotency: of many requests at once, one runs the operation", () =>
-    Effect.gen(function* () {
-      const keyed = yield* newOperation
-      let runs = 0
-      const operation = Effect.andThen(
-        Effect.sync(() => void runs++),
-        Effect.andThen(Effect.yieldNow, succeed("r")),
-      )
-      const outcomes = yield* Effect.replicateEffect(once(keyed, operation), 8, { concurrency: "unbounded" })
-      assert.strictEqual(runs, 1)
-      assert.strictEqual(outcomes.filter(({ _tag }) => _tag === "Ran").length, 1)
-    }),
-  )
+  it.effect("idempotency: of many requests at once, one runs the operation", function* () {
+    const keyed = yield* newOperation
+    let runs = 0
+    const operation = Effect.andThen(
+      Effect.sync(() => void runs++),
+      Effect.andThen(Effect.yieldNow, succeed("r")),
+    )
+    const outcomes = yield* Effect.replicateEffect(once(keyed, operation), 8, { concurrency: "unbounded" })
+    assert.strictEqual(runs, 1)
+    assert.strictEqual(outcomes.filter(({ _tag }) => _tag === "Ran").length, 1)
+  })
 
-  it.effect("idempotency: while an operation runs, a second request is refused or waits, and does not run it", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "idempotency: while an operation runs, a second request is refused or waits, and does not run it",
+    function* () {
       const keyed = yield* newOperation
       const [begun, end] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
       const running = yield* Effect.forkChild(
@@ -111,6 +103,6 @@ export const idempotency = (it: It) => {
       yield* Deferred.succeed(end, undefined)
       assert.strictEqual((yield* Fiber.join(running))._tag, "Ran")
       if (early._tag === "None") assert.deepStrictEqual(yield* once(keyed, Effect.die("run")), Found({ record: "r" }))
-    }),
+    },
   )
 }

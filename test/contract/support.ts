@@ -1,4 +1,4 @@
-import { assert, type Vitest } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { Cause, DateTime, Effect, Exit, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { NewApiKey } from "#src/domain/keys/ApiKeyRepository.ts"
@@ -24,6 +24,7 @@ import type { DocsQuestionRepository } from "#src/domain/docs/DocsQuestions.ts"
 import type { ProjectDocsRepository } from "#src/domain/docs/ProjectDocsRepository.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
 import { seededBytes } from "../fakes/crypto.ts"
+import type { TestsWith } from "../support/it.ts"
 
 export type Repositories =
   | AlertRepository
@@ -42,7 +43,7 @@ export type Repositories =
   | ActivityRepository
 
 /** `it` with the repositories of one backend. */
-export type It = Vitest.MethodsNonLive<Repositories>
+export type It = TestsWith<Repositories>
 
 export const everyOrg = OrgScope.EveryOrg()
 export const oneOrg = (orgId: string) => OrgScope.OneOrg({ orgId })

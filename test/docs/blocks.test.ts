@@ -1,11 +1,11 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { describe, expect, it } from "@effect/vitest"
+import { describe, expect } from "@effect/vitest"
 import { ConfigProvider, Effect, Result } from "effect"
 import * as Yaml from "effect/encoding/Yaml"
 import { readFileSync } from "node:fs"
 import { parseProviders } from "#src/boot/ciProviders.ts"
 import * as Config from "#src/boot/config.ts"
 import { signInWith } from "../support/identityProvider.ts"
+import { it } from "../support/it.ts"
 import { faultOfCall, programs, variables } from "./commands.ts"
 import { type Block, blocks, pages, repository, withIds } from "./pages.ts"
 import { curlRequest, operationOf } from "./requests.ts"
@@ -72,16 +72,14 @@ const stepsOf = (value: unknown): ReadonlyArray<Step> =>
       : Object.values(value).flatMap((inner) => stepsOf(inner))
 
 describe("workflows", () => {
-  it.live.each(ofKind("yaml"))("$at", ({ at, text }) =>
-    Effect.gen(function* () {
-      const parsed = Yaml.parse(text)
-      expect(parsed, at).toBeTypeOf("object")
-      for (const { env = {}, run = "" } of stepsOf(parsed)) {
-        yield* commandsHold(run, at)
-        expect(Object.keys(env).filter((name) => !variables.includes(name))).toEqual([])
-      }
-    }),
-  )
+  it.live.each(ofKind("yaml"))("$at", function* ({ at, text }) {
+    const parsed = Yaml.parse(text)
+    expect(parsed, at).toBeTypeOf("object")
+    for (const { env = {}, run = "" } of stepsOf(parsed)) {
+      yield* commandsHold(run, at)
+      expect(Object.keys(env).filter((name) => !variables.includes(name))).toEqual([])
+    }
+  })
 })
 
 /** An answer without its request, and the operation that it belongs to. */
@@ -108,18 +106,16 @@ const isMcpConfiguration = ({ text }: Block) => text.startsWith('{ "mcpServers"'
 const isRoles = ({ page, text }: Block) => page === "docs/sign-in.md" && text.startsWith('{\n  "groups"')
 
 describe("JSON", () => {
-  it.effect.each(ofKind("json").filter(isRoles))("$at gives roles to groups", ({ text }) =>
-    Effect.gen(function* () {
-      const { people } = yield* Config.load.pipe(
-        Effect.provide(
-          ConfigProvider.layer(
-            ConfigProvider.fromEnvRecord(signInWith("https://login.example.com", JSON.parse(text) as object)),
-          ),
+  it.effect.each(ofKind("json").filter(isRoles))("$at gives roles to groups", function* ({ text }) {
+    const { people } = yield* Config.load.pipe(
+      Effect.provide(
+        ConfigProvider.layer(
+          ConfigProvider.fromEnvRecord(signInWith("https://login.example.com", JSON.parse(text) as object)),
         ),
-      )
-      expect(people!.rules.length).toBeGreaterThan(5)
-    }),
-  )
+      ),
+    )
+    expect(people!.rules.length).toBeGreaterThan(5)
+  })
 
   it.each(ofKind("json").filter(isMcpConfiguration))("$at names an MCP server that there is", ({ text }) => {
     const { mcpServers } = JSON.parse(withIds(text)) as { mcpServers: Record<string, { url: string }> }

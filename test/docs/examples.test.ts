@@ -1,8 +1,8 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { must } from "../http/operations.ts"
 import { run } from "../support/cli.ts"
+import { layer } from "../support/it.ts"
 import { makeReceiver } from "../support/receiver.ts"
 import { onPostgres, TestServer } from "../support/server.ts"
 import { until } from "../support/wait.ts"
@@ -69,17 +69,15 @@ const answeredAsDocumented = Effect.fnUntraced(function* () {
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("in open mode", (it) => {
   it.effect("every request of the platform interface gets the documented answer", () => answeredAsDocumented())
 
-  it.effect("every SQL statement is valid in the database", () =>
-    Effect.gen(function* () {
-      const { sql } = yield* TestServer
-      const [{ name }] = (yield* sql`SELECT current_database() AS name`) as [{ readonly name: string }]
-      const statements = blocks
-        // That of the outbox is for another database: test/sdk/outbox.test.ts executes it.
-        .filter(({ language, page }) => language === "sql" && page !== "docs/outbox.md")
-        .flatMap(({ text }) => text.trim().split("\n"))
-        .map((statement) => statement.replace("DATABASE gatehouse", `DATABASE ${name}`))
-      expect(statements).toHaveLength(7)
-      for (const statement of statements) yield* sql.unsafe(statement)
-    }),
-  )
+  it.effect("every SQL statement is valid in the database", function* () {
+    const { sql } = yield* TestServer
+    const [{ name }] = (yield* sql`SELECT current_database() AS name`) as [{ readonly name: string }]
+    const statements = blocks
+      // That of the outbox is for another database: test/sdk/outbox.test.ts executes it.
+      .filter(({ language, page }) => language === "sql" && page !== "docs/outbox.md")
+      .flatMap(({ text }) => text.trim().split("\n"))
+      .map((statement) => statement.replace("DATABASE gatehouse", `DATABASE ${name}`))
+    expect(statements).toHaveLength(7)
+    for (const statement of statements) yield* sql.unsafe(statement)
+  })
 })

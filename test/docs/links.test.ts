@@ -1,9 +1,8 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
-import { expect, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { expect } from "@effect/vitest"
 import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
 import * as Errors from "#src/domain/Errors.ts"
+import { it } from "../support/it.ts"
 import { faultOfCommand, ofNode, variables } from "./commands.ts"
 import { pages, proseOf, repository } from "./pages.ts"
 import { operationOf } from "./requests.ts"
@@ -136,14 +135,12 @@ it("every code of an error is named with its own status", () => {
   }
 })
 
-it.effect("every named command of gatehouse exists", () =>
-  Effect.gen(function* () {
-    for (const page of pages) {
-      for (const [, words] of proseOf(page).matchAll(/`gatehouse ([a-z][^`]*)`/g)) {
-        const fault = yield* faultOfCommand(words!.split(" "))
-        // Prose names a command without its arguments.
-        if (fault !== undefined && !/Missing/.test(fault)) expect(fault, page.path).toBeUndefined()
-      }
+it.effect("every named command of gatehouse exists", function* () {
+  for (const page of pages) {
+    for (const [, words] of proseOf(page).matchAll(/`gatehouse ([a-z][^`]*)`/g)) {
+      const fault = yield* faultOfCommand(words!.split(" "))
+      // Prose names a command without its arguments.
+      if (fault !== undefined && !/Missing/.test(fault)) expect(fault, page.path).toBeUndefined()
     }
-  }),
-)
+  }
+})

@@ -1,6 +1,7 @@
-import { expect, it } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { readFileSync } from "node:fs"
 import { page, pageOf, pagePath, promisesOf, shownIn } from "../../scripts/promises.ts"
+import { it } from "../support/it.ts"
 
 it("docs/promises-tests.md has the tests of every promise; npm run promises writes it", () => {
   expect(readFileSync(pagePath, "utf8")).toBe(page())

@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, it, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { readFileSync } from "node:fs"
 import * as Yaml from "effect/encoding/Yaml"
@@ -7,6 +6,7 @@ import { must } from "../http/operations.ts"
 import { makeTenant } from "../http/tenants.ts"
 import { run, runCli } from "../support/cli.ts"
 import { freshFolder } from "../support/databases.ts"
+import { it, layer } from "../support/it.ts"
 import { makeReceiver } from "../support/receiver.ts"
 import { onPostgres, TestServer } from "../support/server.ts"
 import { blocks, repository } from "./pages.ts"
@@ -42,29 +42,27 @@ const makeThings = Effect.gen(function* () {
 })
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the runbook", (it) => {
-  it.effect("every command works against a running service", () =>
-    Effect.gen(function* () {
-      const { url } = yield* TestServer
-      const ids = yield* makeThings
-      const folder = yield* freshFolder("empty")
-      let tried = 0
-      for (const { at, text } of commands) {
-        const filled = text.replaceAll(/<(\w+)>/g, (whole, name: string) => ids[name] ?? whole)
-        for (const { args, program } of runBlock(filled, ["curl", "gatehouse"]).calls) {
-          const words = args.map((word) => word.replace("http://127.0.0.1:3000", url))
-          const env = {
-            GATEHOUSE_URL: url,
-            DATA_DIR: `${folder}/data`,
-          }
-          const { code, err, out } =
-            program === "curl" ? yield* run("curl", ["--fail-with-body", ...words]) : yield* runCli(words, { env })
-          expect(code, `${at}: ${program} ${words.join(" ")}: ${out}${err}`).toBe(0)
-          tried++
+  it.effect("every command works against a running service", function* () {
+    const { url } = yield* TestServer
+    const ids = yield* makeThings
+    const folder = yield* freshFolder("empty")
+    let tried = 0
+    for (const { at, text } of commands) {
+      const filled = text.replaceAll(/<(\w+)>/g, (whole, name: string) => ids[name] ?? whole)
+      for (const { args, program } of runBlock(filled, ["curl", "gatehouse"]).calls) {
+        const words = args.map((word) => word.replace("http://127.0.0.1:3000", url))
+        const env = {
+          GATEHOUSE_URL: url,
+          DATA_DIR: `${folder}/data`,
         }
+        const { code, err, out } =
+          program === "curl" ? yield* run("curl", ["--fail-with-body", ...words]) : yield* runCli(words, { env })
+        expect(code, `${at}: ${program} ${words.join(" ")}: ${out}${err}`).toBe(0)
+        tried++
       }
-      expect(tried).toBeGreaterThan(20)
-    }),
-  )
+    }
+    expect(tried).toBeGreaterThan(20)
+  })
 })
 
 it("has ten questions, and each has a place in the console and a command", () => {

@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect, Layer, Schema } from "effect"
 import { TestClock } from "effect/testing"
 import { Conflict, IdempotencyKeyReused, Unavailable } from "#src/domain/Errors.ts"
@@ -6,6 +6,7 @@ import { Idempotency, IdempotencyRepository, type KeyedOperation, KeyedOutcome }
 import * as Cipher from "../fakes/Cipher.ts"
 import * as crypto from "../fakes/crypto.ts"
 import * as fake from "../fakes/Idempotency.ts"
+import { it } from "../support/it.ts"
 import { outcomeOf } from "./support.ts"
 
 const service = (repository: typeof fake.layer = fake.layer) =>

@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect } from "effect"
 import {
   currentRun,
@@ -9,6 +9,7 @@ import {
   requireOrg,
 } from "#src/domain/Principal.ts"
 import type { CiRun } from "#src/domain/deployments/CiRun.ts"
+import { it } from "../support/it.ts"
 import { as, failureOf, outcomeOf } from "./support.ts"
 
 const run: CiRun = {

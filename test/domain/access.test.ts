@@ -1,10 +1,11 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
 import { type CurrentPrincipal, Principal } from "#src/domain/Principal.ts"
 import { Deployments } from "#src/domain/deployments/Deployments.ts"
 import { Orgs } from "#src/domain/orgs/Orgs.ts"
 import { Projects } from "#src/domain/projects/Projects.ts"
+import { it } from "../support/it.ts"
 import { as, failureOf, makeTenant, outcomeOf, services, unknownId } from "./support.ts"
 
 type Tenant = Effect.Success<typeof makeTenant>

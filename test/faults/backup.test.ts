@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFileSync } from "node:child_process"
 import { cpSync, readdirSync, readFileSync, renameSync } from "node:fs"
@@ -7,6 +7,7 @@ import { fileURLToPath } from "node:url"
 import { inject } from "vitest"
 import { run, spawnCli } from "../support/cli.ts"
 import { adminClient, freshFolder, freshPostgres, inDatabase } from "../support/databases.ts"
+import { it } from "../support/it.ts"
 import { startService } from "../support/process.ts"
 import { encryptionKey } from "../support/server.ts"
 import { makeTenant, makeVerifier } from "./support.ts"
@@ -125,30 +126,26 @@ const ownedPostgres = Effect.fnUntraced(function* (name: string) {
 // The steps of docs/backup.md. Seen failing when the role did not own the restored database, with a new ENCRYPTION_KEY,
 // and with a dump without pending_deliveries.
 describe.concurrent("a backup, restored", () => {
-  it.live("of the embedded database: the folder of the stopped service", () =>
-    Effect.gen(function* () {
-      const [from, to] = [yield* freshFolder(), yield* freshFolder("empty")]
-      const restore = Effect.sync(() => {
-        cpSync(from, to, { recursive: true })
-        return { DATA_DIR: to }
-      })
-      yield* check({ DATA_DIR: from }, Effect.succeed(restore))
-    }),
-  )
+  it.live("of the embedded database: the folder of the stopped service", function* () {
+    const [from, to] = [yield* freshFolder(), yield* freshFolder("empty")]
+    const restore = Effect.sync(() => {
+      cpSync(from, to, { recursive: true })
+      return { DATA_DIR: to }
+    })
+    yield* check({ DATA_DIR: from }, Effect.succeed(restore))
+  })
 
-  it.live("of the embedded database: moved to PostgreSQL by move-data", () =>
-    Effect.gen(function* () {
-      const [from, to] = [yield* freshFolder(), yield* ownedPostgres("moved")]
-      const restore = Effect.gen(function* () {
-        const key = readFileSync(join(from, "encryption.key"), "utf8").trim()
-        const env = { DATA_DIR: from, DATABASE_URL: to, ENCRYPTION_KEY: key }
-        const { code, err } = yield* spawnCli(["move-data"], { env })
-        assert.strictEqual(code, 0, err)
-        return env
-      })
-      yield* check({ DATA_DIR: from }, Effect.succeed(restore))
-    }),
-  )
+  it.live("of the embedded database: moved to PostgreSQL by move-data", function* () {
+    const [from, to] = [yield* freshFolder(), yield* ownedPostgres("moved")]
+    const restore = Effect.gen(function* () {
+      const key = readFileSync(join(from, "encryption.key"), "utf8").trim()
+      const env = { DATA_DIR: from, DATABASE_URL: to, ENCRYPTION_KEY: key }
+      const { code, err } = yield* spawnCli(["move-data"], { env })
+      assert.strictEqual(code, 0, err)
+      return env
+    })
+    yield* check({ DATA_DIR: from }, Effect.succeed(restore))
+  })
 
   const ways = {
     pg_dump: (url: string, file: string) => tool("pg_dump", "--format=custom", "--file", file, url),
@@ -171,33 +168,30 @@ describe.concurrent("a backup, restored", () => {
   for (const [name, dumped] of Object.entries(ways)) {
     it.live.skipIf(missing !== undefined)(
       `of PostgreSQL: ${name} of the running service's database${missing === undefined ? "" : ` (skipped: ${missing})`}`,
-      () =>
-        Effect.gen(function* () {
-          const [from, to, dumps] = [
-            yield* ownedPostgres(`from_${name.slice(0, 6)}`),
-            yield* ownedPostgres(`to_${name.slice(0, 6)}`),
-            yield* freshFolder("empty"),
-          ]
-          const dump = join(dumps, "gatehouse.dump")
-          const restore = Effect.as(
-            tool("pg_restore", "--exit-on-error", "--no-owner", "--dbname", to, dump),
-            onPostgres(to),
-          )
-          yield* check(onPostgres(from), Effect.as(dumped(from, dump), restore))
-        }),
+      function* () {
+        const [from, to, dumps] = [
+          yield* ownedPostgres(`from_${name.slice(0, 6)}`),
+          yield* ownedPostgres(`to_${name.slice(0, 6)}`),
+          yield* freshFolder("empty"),
+        ]
+        const dump = join(dumps, "gatehouse.dump")
+        const restore = Effect.as(
+          tool("pg_restore", "--exit-on-error", "--no-owner", "--dbname", to, dump),
+          onPostgres(to),
+        )
+        yield* check(onPostgres(from), Effect.as(dumped(from, dump), restore))
+      },
     )
   }
 
-  it.live("of PostgreSQL: a copy of the stopped service's database", () =>
-    Effect.gen(function* () {
-      const from = yield* freshPostgres()
-      const admin = yield* adminClient(inject("postgresUrl"))
-      const name = `${new URL(from).pathname.slice(1)}_copy`
-      const restore = Effect.acquireRelease(
-        admin`CREATE DATABASE ${admin(name)} TEMPLATE ${admin(new URL(from).pathname.slice(1))}`,
-        () => Effect.orDie(admin`DROP DATABASE ${admin(name)} WITH (FORCE)`),
-      ).pipe(Effect.as(onPostgres(inDatabase(from, name))), Effect.orDie)
-      yield* check(onPostgres(from), Effect.succeed(restore))
-    }),
-  )
+  it.live("of PostgreSQL: a copy of the stopped service's database", function* () {
+    const from = yield* freshPostgres()
+    const admin = yield* adminClient(inject("postgresUrl"))
+    const name = `${new URL(from).pathname.slice(1)}_copy`
+    const restore = Effect.acquireRelease(
+      admin`CREATE DATABASE ${admin(name)} TEMPLATE ${admin(new URL(from).pathname.slice(1))}`,
+      () => Effect.orDie(admin`DROP DATABASE ${admin(name)} WITH (FORCE)`),
+    ).pipe(Effect.as(onPostgres(inDatabase(from, name))), Effect.orDie)
+    yield* check(onPostgres(from), Effect.succeed(restore))
+  })
 })

@@ -1,6 +1,7 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Duration, Effect } from "effect"
 import { adminClient, freshPostgres } from "../support/databases.ts"
+import { it } from "../support/it.ts"
 import { startService } from "../support/process.ts"
 import { makeReceiver, type Behaviour } from "../support/receiver.ts"
 import { addDeliveries, asker, type Ask, listed, makeNeighbour, rowsOf, within } from "./crowding.ts"
@@ -71,8 +72,9 @@ const detail = (ask: Ask, endpointId: string) =>
   })
 
 describe(`${count} deliveries of one endpoint`, () => {
-  it.live.each(["update", "delete"])("%s answers and counts at once, and does not delay other orgs", (action) =>
-    Effect.gen(function* () {
+  it.live.each(["update", "delete"])(
+    "%s answers and counts at once, and does not delay other orgs",
+    function* (action) {
       const world = yield* makeWorld("pending", "hang")
       const { add, ask, endpointId, settled } = world
       yield* beside(
@@ -98,7 +100,7 @@ describe(`${count} deliveries of one endpoint`, () => {
           return { answered: took, settled: Duration.toMillis(settling) }
         }),
       )
-    }),
+    },
   )
 
   it.live.each([
@@ -136,32 +138,31 @@ describe(`${count} deliveries of one endpoint`, () => {
     ["500 after five days of failures", { status: 500 }, "failing"],
   ] as const)(
     "a receiver that answers %s deactivates the endpoint, and does not delay other orgs",
-    ([what, behaviour, reason]) =>
-      Effect.gen(function* () {
-        const world = yield* makeWorld("pending", behaviour)
-        const { add, ask, endpointId, settled, sql } = world
-        if (reason === "failing") {
-          yield* sql`
+    function* ([what, behaviour, reason]) {
+      const world = yield* makeWorld("pending", behaviour)
+      const { add, ask, endpointId, settled, sql } = world
+      if (reason === "failing") {
+        yield* sql`
           UPDATE webhook_endpoints SET failing_since = date_trunc('second', now()) - interval '6 days', failures = 10
           WHERE id = ${endpointId}`
-        }
-        yield* beside(
-          world,
-          what,
-          Effect.gen(function* () {
-            const { last } = yield* add
-            const [took, { deactivated_reason }] = yield* detail(ask, endpointId).pipe(
-              Effect.repeat({ until: ({ active }) => !active }),
-              Effect.timeout("30 seconds"),
-              Effect.timed,
-            )
-            assert.strictEqual(deactivated_reason, reason)
-            yield* assertEnded(ask, endpointId, last)
-            const [settling, rows] = yield* settled
-            assertSettled(rows)
-            return { ended: Duration.toMillis(took), settled: Duration.toMillis(settling) }
-          }),
-        )
-      }),
+      }
+      yield* beside(
+        world,
+        what,
+        Effect.gen(function* () {
+          const { last } = yield* add
+          const [took, { deactivated_reason }] = yield* detail(ask, endpointId).pipe(
+            Effect.repeat({ until: ({ active }) => !active }),
+            Effect.timeout("30 seconds"),
+            Effect.timed,
+          )
+          assert.strictEqual(deactivated_reason, reason)
+          yield* assertEnded(ask, endpointId, last)
+          const [settling, rows] = yield* settled
+          assertSettled(rows)
+          return { ended: Duration.toMillis(took), settled: Duration.toMillis(settling) }
+        }),
+      )
+    },
   )
 })

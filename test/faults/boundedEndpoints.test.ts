@@ -1,6 +1,7 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect } from "effect"
 import { adminClient, freshPostgres } from "../support/databases.ts"
+import { it } from "../support/it.ts"
 import { startService } from "../support/process.ts"
 import { closedPort, makeReceiver } from "../support/receiver.ts"
 import { until } from "../support/wait.ts"

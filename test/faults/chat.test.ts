@@ -1,7 +1,8 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Duration, Effect, Fiber } from "effect"
 import { freshPostgres } from "../support/databases.ts"
 import { manyPages } from "../support/docs.ts"
+import { it } from "../support/it.ts"
 import { startService } from "../support/process.ts"
 import { peakMemoryOf } from "./memory.ts"
 import { hurried, onPostgres } from "./support.ts"
@@ -20,8 +21,9 @@ const body = (n: number) => `{"messages":${question},"docsPages":${pages.slice(0
 
 describe("chats", () => {
   // Seen failing when all twelve were read and indexed at once: 1,381 MiB after the first round.
-  it.live("12 chats with 7.9 MB of pages each are answered or refused with 503 and Retry-After, within 600 MiB", () =>
-    Effect.gen(function* () {
+  it.live(
+    "12 chats with 7.9 MB of pages each are answered or refused with 503 and Retry-After, within 600 MiB",
+    function* () {
       const service = yield* start
       const headers = { "content-type": "application/json" }
       for (let round = 0; round < 3; round++) {
@@ -48,6 +50,6 @@ describe("chats", () => {
           `${answered} of 12 answered; /healthz within ${longest.toFixed(0)} ms; ${Math.round(peak)} MiB at most`,
         )
       }
-    }),
+    },
   )
 })

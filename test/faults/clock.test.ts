@@ -1,6 +1,7 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Clock, Effect } from "effect"
 import { freshPostgres } from "../support/databases.ts"
+import { it } from "../support/it.ts"
 import { makeOidcProvider } from "../support/oidc.ts"
 import { startService } from "../support/process.ts"
 import { hurried, onPostgres } from "./support.ts"
@@ -55,33 +56,29 @@ describe.concurrent("steps of the wall clock", () => {
    */
   it.live(
     "an hour ahead: keys and leases expire, missed runs create one job together, and everything else continues",
-    () =>
-      Effect.gen(function* () {
-        const { call, expiring, jobs, register, step, validate, witness } = yield* begin
-        const key = yield* expiring(hour / 2)
-        yield* call("schedules/create", { workflow: "scheduled", cron: "0 * * * *" })
-        yield* call("jobs/create", { workflow: "leased" })
-        yield* call("jobs/claim", { workflow: "leased", lease_seconds: 600 })
-        assert.deepStrictEqual([yield* validate(key), yield* register, yield* jobs("leased")], [200, 200, ["running"]])
-        yield* witness.through({
-          name: "an hour ahead",
-          begin: step(1),
-          lasts: "4 seconds",
-          end: Effect.void,
-          ready: 200,
-        })
-        assert.deepStrictEqual(
-          [yield* validate(key), yield* register, yield* jobs("leased"), yield* jobs("scheduled")],
-          [401, 401, ["queued"], ["queued"]],
-        )
-        // After the step back the key and the tokens are valid again, and nothing runs twice.
-        yield* step(-1)
-        yield* Effect.sleep("2 seconds")
-        assert.deepStrictEqual(
-          [yield* validate(key), yield* register, yield* jobs("scheduled")],
-          [200, 200, ["queued"]],
-        )
-      }),
+    function* () {
+      const { call, expiring, jobs, register, step, validate, witness } = yield* begin
+      const key = yield* expiring(hour / 2)
+      yield* call("schedules/create", { workflow: "scheduled", cron: "0 * * * *" })
+      yield* call("jobs/create", { workflow: "leased" })
+      yield* call("jobs/claim", { workflow: "leased", lease_seconds: 600 })
+      assert.deepStrictEqual([yield* validate(key), yield* register, yield* jobs("leased")], [200, 200, ["running"]])
+      yield* witness.through({
+        name: "an hour ahead",
+        begin: step(1),
+        lasts: "4 seconds",
+        end: Effect.void,
+        ready: 200,
+      })
+      assert.deepStrictEqual(
+        [yield* validate(key), yield* register, yield* jobs("leased"), yield* jobs("scheduled")],
+        [401, 401, ["queued"], ["queued"]],
+      )
+      // After the step back the key and the tokens are valid again, and nothing runs twice.
+      yield* step(-1)
+      yield* Effect.sleep("2 seconds")
+      assert.deepStrictEqual([yield* validate(key), yield* register, yield* jobs("scheduled")], [200, 200, ["queued"]])
+    },
   )
 
   // Seen failing when failures without a credential were counted by the wall clock: clients were locked out for an
@@ -93,37 +90,36 @@ describe.concurrent("steps of the wall clock", () => {
    */
   it.live(
     "an hour back: no lease expires, nothing runs twice, events are sent at once, and no client is locked out",
-    () =>
-      Effect.gen(function* () {
-        const { call, expiring, guess, jobs, register, step, validate, witness } = yield* begin
-        const key = yield* expiring(hour / 2)
-        yield* call("schedules/create", { workflow: "scheduled", cron: "0 * * * *" })
-        yield* call("jobs/create", { workflow: "leased" })
-        yield* call("jobs/claim", { workflow: "leased", lease_seconds: 600 })
-        assert.deepStrictEqual([yield* validate(key), yield* register], [200, 200])
-        yield* Effect.forEach(Array.from({ length: 600 }), () => guess, { concurrency: 20, discard: true })
-        assert.strictEqual((yield* guess).status, 429)
-        const { arrived, behaviour, receipts } = witness.verifier
-        const stepped = Promise.withResolvers<number>()
-        // The receiver delays its answers, so that at the step deliveries are in flight, prefetched, and in the queue.
-        const busy = Effect.sync(() => (behaviour.answer = () => stepped.promise)).pipe(
-          Effect.andThen(Effect.suspend(() => arrived(receipts.length + 10))),
-          Effect.andThen(witness.tenant.finishMany(30)),
-        )
-        yield* witness.through({
-          name: "an hour back",
-          begin: busy.pipe(Effect.andThen(step(-1)), Effect.andThen(Effect.sync(() => stepped.resolve(200)))),
-          lasts: "4 seconds",
-          end: Effect.void,
-          ready: 200,
-        })
-        const { status, wait } = yield* guess
-        assert.deepStrictEqual([status, wait <= 60], [429, true])
-        assert.deepStrictEqual(
-          [yield* validate(key), yield* register, yield* jobs("leased"), yield* jobs("scheduled")],
-          // A token from the future is invalid.
-          [200, 401, ["running"], []],
-        )
-      }),
+    function* () {
+      const { call, expiring, guess, jobs, register, step, validate, witness } = yield* begin
+      const key = yield* expiring(hour / 2)
+      yield* call("schedules/create", { workflow: "scheduled", cron: "0 * * * *" })
+      yield* call("jobs/create", { workflow: "leased" })
+      yield* call("jobs/claim", { workflow: "leased", lease_seconds: 600 })
+      assert.deepStrictEqual([yield* validate(key), yield* register], [200, 200])
+      yield* Effect.forEach(Array.from({ length: 600 }), () => guess, { concurrency: 20, discard: true })
+      assert.strictEqual((yield* guess).status, 429)
+      const { arrived, behaviour, receipts } = witness.verifier
+      const stepped = Promise.withResolvers<number>()
+      // The receiver delays its answers, so that at the step deliveries are in flight, prefetched, and in the queue.
+      const busy = Effect.sync(() => (behaviour.answer = () => stepped.promise)).pipe(
+        Effect.andThen(Effect.suspend(() => arrived(receipts.length + 10))),
+        Effect.andThen(witness.tenant.finishMany(30)),
+      )
+      yield* witness.through({
+        name: "an hour back",
+        begin: busy.pipe(Effect.andThen(step(-1)), Effect.andThen(Effect.sync(() => stepped.resolve(200)))),
+        lasts: "4 seconds",
+        end: Effect.void,
+        ready: 200,
+      })
+      const { status, wait } = yield* guess
+      assert.deepStrictEqual([status, wait <= 60], [429, true])
+      assert.deepStrictEqual(
+        [yield* validate(key), yield* register, yield* jobs("leased"), yield* jobs("scheduled")],
+        // A token from the future is invalid.
+        [200, 401, ["running"], []],
+      )
+    },
   )
 })

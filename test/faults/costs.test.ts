@@ -1,11 +1,11 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { callers } from "../http/abuse/callers.ts"
 import type { Described } from "../http/abuse/document.ts"
 import { type Case, environment, mayEnter, nameOf, perform, Provider, served } from "../http/abuse/probe.ts"
 import { makeWorld, type World } from "../http/abuse/world.ts"
 import { adminClient, freshPostgres } from "../support/databases.ts"
+import { layer } from "../support/it.ts"
 import { type Service, startService } from "../support/process.ts"
 import { adminToken, encryptionKey, guarded, TestServer } from "../support/server.ts"
 import { chosen, tokens } from "./costs/chosen.ts"
@@ -125,88 +125,84 @@ layer(Measured.layer, { excludeTestServices: true })("the main thread", (it) => 
   // Seen failing: 60,000 unknown fields, 99,000 wrong items of a list, 63,000 networks, 33,000 objects in a value.
   it.effect(
     "no body, query or path of an operation costs it much, accepted or refused",
-    () =>
-      Effect.gen(function* () {
-        const { world } = yield* Measured
-        const documented = yield* served
-        expect(Object.keys({ ...chosen, ...parts }).filter((name) => !documented.has(name))).toEqual([])
-        const faults: Array<string> = []
-        const unreached: Array<string> = []
-        for (const operation of documented.values()) {
-          const name = nameOf(operation)
-          const statuses = new Set<number>()
-          for (const one of casesOf(operation)) {
-            const sent = one.body === undefined ? `?${one.query.slice(0, 80)}` : one.body.slice(0, 200)
-            const request = Effect.orElseSucceed(perform(one, world, false), () => cutOff)
-            const { fault, status } = yield* measure(`${name} ${sent}`, request, parts[name])
-            statuses.add(status)
-            if (fault !== undefined) faults.push(fault)
-          }
-          // What is refused at the door says nothing of the operation.
-          if (![200, 400, 409].some((status) => statuses.has(status))) unreached.push(name)
+    function* () {
+      const { world } = yield* Measured
+      const documented = yield* served
+      expect(Object.keys({ ...chosen, ...parts }).filter((name) => !documented.has(name))).toEqual([])
+      const faults: Array<string> = []
+      const unreached: Array<string> = []
+      for (const operation of documented.values()) {
+        const name = nameOf(operation)
+        const statuses = new Set<number>()
+        for (const one of casesOf(operation)) {
+          const sent = one.body === undefined ? `?${one.query.slice(0, 80)}` : one.body.slice(0, 200)
+          const request = Effect.orElseSucceed(perform(one, world, false), () => cutOff)
+          const { fault, status } = yield* measure(`${name} ${sent}`, request, parts[name])
+          statuses.add(status)
+          if (fault !== undefined) faults.push(fault)
         }
-        expect(faults).toEqual([])
-        expect(unreached).toEqual(["POST /api/v0/secret-scanning/github"])
-      }),
+        // What is refused at the door says nothing of the operation.
+        if (![200, 400, 409].some((status) => statuses.has(status))) unreached.push(name)
+      }
+      expect(faults).toEqual([])
+      expect(unreached).toEqual(["POST /api/v0/secret-scanning/github"])
+    },
     1_200_000,
   )
 
   it.effect(
     "no header, credential or unknown path costs it much",
-    () =>
-      Effect.gen(function* () {
-        const { service } = yield* Measured
-        const faults: Array<string> = []
-        for (const [method, path] of paths) {
-          const all = [
-            ...headersOfAll,
-            ...tokens.flatMap((token) => [{ authorization: `Bearer ${token}` }, { "x-api-key": token }]),
-          ]
-          for (const headers of all) {
-            const request = Effect.orElseSucceed(service.send(method, path, { headers }), () => cutOff)
-            const { fault } = yield* measure(
-              `${method} ${path.slice(0, 80)} ${JSON.stringify(headers).slice(0, 80)}`,
-              request,
-            )
-            if (fault !== undefined) faults.push(fault)
-          }
+    function* () {
+      const { service } = yield* Measured
+      const faults: Array<string> = []
+      for (const [method, path] of paths) {
+        const all = [
+          ...headersOfAll,
+          ...tokens.flatMap((token) => [{ authorization: `Bearer ${token}` }, { "x-api-key": token }]),
+        ]
+        for (const headers of all) {
+          const request = Effect.orElseSucceed(service.send(method, path, { headers }), () => cutOff)
+          const { fault } = yield* measure(
+            `${method} ${path.slice(0, 80)} ${JSON.stringify(headers).slice(0, 80)}`,
+            request,
+          )
+          if (fault !== undefined) faults.push(fault)
         }
-        expect(faults).toEqual([])
-      }),
+      }
+      expect(faults).toEqual([])
+    },
     1_200_000,
   )
 
-  it.effect("no slow hash of an imported key costs it much, with the largest cost that is imported", () =>
-    Effect.gen(function* () {
-      const { service, world } = yield* Measured
-      const headers = { authorization: `Bearer ${adminToken}` }
-      const salt = "A".repeat(22)
-      const hashes = {
-        bcrypt: `$2b$14$${salt.slice(0, 21)}.${"A".repeat(31)}`,
-        scrypt: `$scrypt$ln=16,r=8,p=4$${salt}$${"A".repeat(43)}`,
-        argon2id: `$argon2id$v=19$m=99999,t=9,p=4$${salt}$${"A".repeat(43)}`,
-      }
-      const faults: Array<string> = []
-      for (const [algorithm, hash] of Object.entries(hashes)) {
-        const start = `sk_${algorithm}_`.slice(0, 9)
-        const json = { keys: [{ algorithm, hash, start, name: "dear" }] }
-        const imported = yield* service.send("POST", `/api/v0/orgs/${world.own.ids["orgId"]}/keys/import`, {
-          json,
-          headers,
-        })
-        expect(imported.status, imported.text).toBe(200)
-        const validate = service.send("POST", "/api/v0/keys/validate", {
-          json: { key: `${start}${"a".repeat(200)}` },
-          headers,
-        })
-        const { fault, status } = yield* measure(`a key beside ${algorithm}`, validate)
-        const { text } = yield* validate
-        // A busy machine may not end the dearest within the deadline of a key's check.
-        expect([401, 503]).toContain(status)
-        expect(text).not.toContain("could not be checked")
-        if (fault !== undefined) faults.push(fault)
-      }
-      expect(faults).toEqual([])
-    }),
-  )
+  it.effect("no slow hash of an imported key costs it much, with the largest cost that is imported", function* () {
+    const { service, world } = yield* Measured
+    const headers = { authorization: `Bearer ${adminToken}` }
+    const salt = "A".repeat(22)
+    const hashes = {
+      bcrypt: `$2b$14$${salt.slice(0, 21)}.${"A".repeat(31)}`,
+      scrypt: `$scrypt$ln=16,r=8,p=4$${salt}$${"A".repeat(43)}`,
+      argon2id: `$argon2id$v=19$m=99999,t=9,p=4$${salt}$${"A".repeat(43)}`,
+    }
+    const faults: Array<string> = []
+    for (const [algorithm, hash] of Object.entries(hashes)) {
+      const start = `sk_${algorithm}_`.slice(0, 9)
+      const json = { keys: [{ algorithm, hash, start, name: "dear" }] }
+      const imported = yield* service.send("POST", `/api/v0/orgs/${world.own.ids["orgId"]}/keys/import`, {
+        json,
+        headers,
+      })
+      expect(imported.status, imported.text).toBe(200)
+      const validate = service.send("POST", "/api/v0/keys/validate", {
+        json: { key: `${start}${"a".repeat(200)}` },
+        headers,
+      })
+      const { fault, status } = yield* measure(`a key beside ${algorithm}`, validate)
+      const { text } = yield* validate
+      // A busy machine may not end the dearest within the deadline of a key's check.
+      expect([401, 503]).toContain(status)
+      expect(text).not.toContain("could not be checked")
+      if (fault !== undefined) faults.push(fault)
+    }
+    expect(faults).toEqual([])
+  })
 })

@@ -1,6 +1,7 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect } from "effect"
 import { freshPostgres } from "../support/databases.ts"
+import { it } from "../support/it.ts"
 import { type Service, startService } from "../support/process.ts"
 import { proxied } from "../support/proxy.ts"
 import { onPostgres, until } from "./support.ts"
@@ -132,26 +133,25 @@ describe("a key that is revoked while a replica", () => {
    */
   it.live(
     "is paused (SIGSTOP) is refused there later than three seconds afterwards",
-    () =>
-      Effect.gen(function* () {
-        const { environment } = onPostgres(yield* freshPostgres())
-        const newKey = yield* makeKeys(yield* startService(environment))
-        const replicas = yield* Effect.replicateEffect(startService(environment), replicaCount, { concurrency: 2 })
-        yield* goThrough(
-          replicas,
-          Effect.fnUntraced(function* (replica, number) {
-            const isShort = number % 2 === 0
-            const answers = yield* round(replica, yield* newKey(number), {
-              begin: Effect.sync(() => replica.signal("SIGSTOP")),
-              end: Effect.sync(() => replica.signal("SIGCONT")),
-              lastsMillis: isShort ? 1_500 : boundMillis + 100,
-            })
-            // After a pause that is longer than the bound, also what was sent during the pause is refused.
-            if (!isShort) assert.notInclude([...new Set(answers.map(({ status }) => status))], 200)
-            return answers
-          }),
-        )
-      }),
+    function* () {
+      const { environment } = onPostgres(yield* freshPostgres())
+      const newKey = yield* makeKeys(yield* startService(environment))
+      const replicas = yield* Effect.replicateEffect(startService(environment), replicaCount, { concurrency: 2 })
+      yield* goThrough(
+        replicas,
+        Effect.fnUntraced(function* (replica, number) {
+          const isShort = number % 2 === 0
+          const answers = yield* round(replica, yield* newKey(number), {
+            begin: Effect.sync(() => replica.signal("SIGSTOP")),
+            end: Effect.sync(() => replica.signal("SIGCONT")),
+            lastsMillis: isShort ? 1_500 : boundMillis + 100,
+          })
+          // After a pause that is longer than the bound, also what was sent during the pause is refused.
+          if (!isShort) assert.notInclude([...new Set(answers.map(({ status }) => status))], 200)
+          return answers
+        }),
+      )
+    },
     options,
   )
 
@@ -159,41 +159,40 @@ describe("a key that is revoked while a replica", () => {
   /** Promise (Deleted keys) */
   it.live(
     "is cut off, its connections open and silent, is refused there later than three seconds afterwards",
-    () =>
-      Effect.gen(function* () {
-        const url = yield* freshPostgres()
-        const newKey = yield* makeKeys(yield* startService(onPostgres(url).environment))
-        const replicas = yield* Effect.replicateEffect(
-          Effect.gen(function* () {
-            const proxy = yield* proxied(url)
-            return { proxy, replica: yield* startService(onPostgres(proxy.url).environment) }
-          }),
-          replicaCount,
-          { concurrency: 2 },
-        )
-        yield* goThrough(
-          replicas,
-          Effect.fnUntraced(function* ({ proxy, replica }, number) {
-            const isPaused = number % 2 === 0
-            return yield* round(replica, yield* newKey(number), {
-              // Only the connection that listens, or all of them while the process is paused.
-              begin: isPaused
-                ? Effect.andThen(
-                    Effect.sync(() => replica.signal("SIGSTOP")),
-                    proxy.silence,
-                  )
-                : proxy.mute("gatehouse notifications"),
-              end: isPaused
-                ? Effect.andThen(
-                    Effect.sync(() => replica.signal("SIGCONT")),
-                    Effect.delay(proxy.heal, "2 seconds"),
-                  )
-                : Effect.void,
-              lastsMillis: isPaused ? 2_000 : boundMillis,
-            })
-          }),
-        )
-      }),
+    function* () {
+      const url = yield* freshPostgres()
+      const newKey = yield* makeKeys(yield* startService(onPostgres(url).environment))
+      const replicas = yield* Effect.replicateEffect(
+        Effect.gen(function* () {
+          const proxy = yield* proxied(url)
+          return { proxy, replica: yield* startService(onPostgres(proxy.url).environment) }
+        }),
+        replicaCount,
+        { concurrency: 2 },
+      )
+      yield* goThrough(
+        replicas,
+        Effect.fnUntraced(function* ({ proxy, replica }, number) {
+          const isPaused = number % 2 === 0
+          return yield* round(replica, yield* newKey(number), {
+            // Only the connection that listens, or all of them while the process is paused.
+            begin: isPaused
+              ? Effect.andThen(
+                  Effect.sync(() => replica.signal("SIGSTOP")),
+                  proxy.silence,
+                )
+              : proxy.mute("gatehouse notifications"),
+            end: isPaused
+              ? Effect.andThen(
+                  Effect.sync(() => replica.signal("SIGCONT")),
+                  Effect.delay(proxy.heal, "2 seconds"),
+                )
+              : Effect.void,
+            lastsMillis: isPaused ? 2_000 : boundMillis,
+          })
+        }),
+      )
+    },
     options,
   )
 })

@@ -1,6 +1,7 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect } from "effect"
 import { freshPostgres } from "../support/databases.ts"
+import { it } from "../support/it.ts"
 import { type Service, startService } from "../support/process.ts"
 import { encryptionKey } from "../support/server.ts"
 import { restartablePostgres } from "./postgres.ts"
@@ -100,26 +101,25 @@ describe("limits of keys over three replicas", () => {
    * Promise (Limits of keys): Limits of keys over three replicas: never more than allowed, and 95 % of burst and flow
    * are given.
    */
-  it.live("never allow more than the limit, and at least 95 % of it", () =>
-    Effect.gen(function* () {
-      const environment = { DATABASE_URL: yield* freshPostgres(), ENCRYPTION_KEY: encryptionKey }
-      const replicas = yield* threeReplicas(environment)
-      const keys = yield* makeKeys(replicas[0]!, 2)
-      const answers = yield* callers(() => replicas, keys, 20)
-      const { demand, share, statuses } = check(answers, keys)
-      yield* Effect.log(`${(share * 100).toFixed(1)} % of ${answers.length} validations' limits were given`)
-      assert.isTrue(statuses.every((status) => [200, 429].includes(status)))
-      assert.isAtLeast(share, 0.95 * demand)
-    }),
-  )
+  it.live("never allow more than the limit, and at least 95 % of it", function* () {
+    const environment = { DATABASE_URL: yield* freshPostgres(), ENCRYPTION_KEY: encryptionKey }
+    const replicas = yield* threeReplicas(environment)
+    const keys = yield* makeKeys(replicas[0]!, 2)
+    const answers = yield* callers(() => replicas, keys, 20)
+    const { demand, share, statuses } = check(answers, keys)
+    yield* Effect.log(`${(share * 100).toFixed(1)} % of ${answers.length} validations' limits were given`)
+    assert.isTrue(statuses.every((status) => [200, 429].includes(status)))
+    assert.isAtLeast(share, 0.95 * demand)
+  })
 
   // Fails if a leased quota is kept after its lease failed.
   /**
    * Promise (Limits of keys): They hold across kill -9 of a replica and a restart of PostgreSQL; at most 1 % of the
    * credits are lost.
    */
-  it.live("hold after kill -9 of a replica and a restart of PostgreSQL, and lose at most 1 % of the credits", () =>
-    Effect.gen(function* () {
+  it.live(
+    "hold after kill -9 of a replica and a restart of PostgreSQL, and lose at most 1 % of the credits",
+    function* () {
       const postgres = yield* restartablePostgres
       const replicas = yield* threeReplicas({ DATABASE_URL: postgres.url, ENCRYPTION_KEY: encryptionKey })
       let alive: ReadonlyArray<Service> = replicas
@@ -157,6 +157,6 @@ describe("limits of keys over three replicas", () => {
         assert.isAtMost(valid + left, credits.remaining)
         assert.isAtLeast(valid + left + unknown, credits.remaining * 0.97)
       }
-    }),
+    },
   )
 })

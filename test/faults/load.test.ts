@@ -1,6 +1,7 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect, Fiber, type Scope } from "effect"
 import { setTimeout as sleep } from "node:timers/promises"
+import { it } from "../support/it.ts"
 import { crash, restartablePostgres } from "./postgres.ts"
 import {
   assertDelivered,
@@ -72,93 +73,82 @@ describe.concurrent("400 finished jobs reach every active endpoint", () => {
   // Seen failing when a completion was answered before its transaction, and when a claim skipped the deliveries of a
   // dead claim.
   /** Promise (Answered is stored) */
-  it.live("with three kill -9 on the embedded database", () =>
-    Effect.gen(function* () {
-      const duplicates = yield* threeKills(yield* places.embedded)
-      yield* Effect.log(`${duplicates} attempts in flight were made again`)
-    }),
-  )
+  it.live("with three kill -9 on the embedded database", function* () {
+    const duplicates = yield* threeKills(yield* places.embedded)
+    yield* Effect.log(`${duplicates} attempts in flight were made again`)
+  })
 
   // Seen failing in the same cases.
   /** Promise (Answered is stored) */
-  it.live("with three kill -9 and a restart of PostgreSQL", () =>
-    Effect.gen(function* () {
-      const { start, stop, url } = yield* restartablePostgres
-      const restart = Effect.andThen(Effect.andThen(stop, Effect.sleep("1 second")), start)
-      const duplicates = yield* threeKills(onPostgres(url), restart)
-      yield* Effect.log(`${duplicates} attempts in flight were made again`)
-    }),
-  )
+  it.live("with three kill -9 and a restart of PostgreSQL", function* () {
+    const { start, stop, url } = yield* restartablePostgres
+    const restart = Effect.andThen(Effect.andThen(stop, Effect.sleep("1 second")), start)
+    const duplicates = yield* threeKills(onPostgres(url), restart)
+    yield* Effect.log(`${duplicates} attempts in flight were made again`)
+  })
 
   // Seen failing when the worker dropped records while the database was unavailable.
   /** Promise (Delivered once): Across a restart of PostgreSQL, 400 jobs reach every endpoint without a duplicate. */
-  it.live("with a restart of PostgreSQL only, without a duplicate", () =>
-    Effect.gen(function* () {
-      const { start, stop, url } = yield* restartablePostgres
-      const restart = Effect.andThen(Effect.andThen(stop, Effect.sleep("2 seconds")), start)
-      const disturb = (_: Restartable, { arrived }: Verifier) => Effect.as(Effect.andThen(arrived(300), restart), [])
-      assert.strictEqual(yield* underLoad(onPostgres(url), disturb), 0)
-    }),
-  )
+  it.live("with a restart of PostgreSQL only, without a duplicate", function* () {
+    const { start, stop, url } = yield* restartablePostgres
+    const restart = Effect.andThen(Effect.andThen(stop, Effect.sleep("2 seconds")), start)
+    const disturb = (_: Restartable, { arrived }: Verifier) => Effect.as(Effect.andThen(arrived(300), restart), [])
+    assert.strictEqual(yield* underLoad(onPostgres(url), disturb), 0)
+  })
 
   // Seen failing with completions that did not wait for the disk.
   /**
    * Promise (Delivered once): Across three crashes of PostgreSQL, 400 jobs reach every endpoint. Only deliveries from
    * just before or after a crash come twice.
    */
-  it.live("with three crashes of PostgreSQL, and duplicates only just before or after one", () =>
-    Effect.gen(function* () {
-      const { url } = yield* restartablePostgres
-      const disturb = (_: Restartable, { arrived, receipts }: Verifier) =>
-        Effect.gen(function* () {
-          const crashes = yield* Effect.forEach([100, 350, 600], (count) =>
-            Effect.andThen(
-              Effect.andThen(arrived(count), crash(url)),
-              Effect.sync(() => performance.now()),
-            ),
-          )
-          yield* Effect.sleep("2 seconds")
-          // Before a crash, records of the last moments are lost. After it, claims are repeated that were lost.
-          const near = (crashed: number) => receipts.filter(({ at }) => at > crashed - 1_000 && at < crashed + 2_000)
-          return crashes.map((crashed) => new Set(near(crashed).map(({ id }) => id)))
-        })
-      const duplicates = yield* underLoad(onPostgres(url), disturb)
-      yield* Effect.log(`${duplicates} attempts were made again`)
-    }),
-  )
+  it.live("with three crashes of PostgreSQL, and duplicates only just before or after one", function* () {
+    const { url } = yield* restartablePostgres
+    const disturb = (_: Restartable, { arrived, receipts }: Verifier) =>
+      Effect.gen(function* () {
+        const crashes = yield* Effect.forEach([100, 350, 600], (count) =>
+          Effect.andThen(
+            Effect.andThen(arrived(count), crash(url)),
+            Effect.sync(() => performance.now()),
+          ),
+        )
+        yield* Effect.sleep("2 seconds")
+        // Before a crash, records of the last moments are lost. After it, claims are repeated that were lost.
+        const near = (crashed: number) => receipts.filter(({ at }) => at > crashed - 1_000 && at < crashed + 2_000)
+        return crashes.map((crashed) => new Set(near(crashed).map(({ id }) => id)))
+      })
+    const duplicates = yield* underLoad(onPostgres(url), disturb)
+    yield* Effect.log(`${duplicates} attempts were made again`)
+  })
 
   /** Promise (Start, stop, upgrade) */
   it.live.each(Object.entries(places))(
     "with SIGTERM on %s, without a duplicate, and a stop within seconds",
-    ([, place]) =>
-      Effect.gen(function* () {
-        const duplicates = yield* underLoad(yield* place, ({ current, restart }, { arrived }) =>
-          Effect.gen(function* () {
-            yield* arrived(300)
-            const { took } = yield* current().end("SIGTERM")
-            assert.isBelow(took, 5_000)
-            yield* restart
-            return []
-          }),
-        )
-        assert.strictEqual(duplicates, 0)
-      }),
+    function* ([, place]) {
+      const duplicates = yield* underLoad(yield* place, ({ current, restart }, { arrived }) =>
+        Effect.gen(function* () {
+          yield* arrived(300)
+          const { took } = yield* current().end("SIGTERM")
+          assert.isBelow(took, 5_000)
+          yield* restart
+          return []
+        }),
+      )
+      assert.strictEqual(duplicates, 0)
+    },
   )
 
   // Seen failing when claims did not lock the rows.
   /** Promise (Delivered once): Two replicas deliver every event once. */
-  it.live("with two replicas, without a duplicate", () =>
-    Effect.gen(function* () {
-      const place = yield* places.postgres
-      const other = yield* makeRestartable({ ...place.environment, WEBHOOK_TIMEOUT })
-      // Requests alternate between the two replicas.
-      let turn = 0
-      const duplicates = yield* underLoad(
-        place,
-        () => Effect.succeed([]),
-        (service) => (turn++ % 2 === 0 ? service : other),
-      )
-      assert.strictEqual(duplicates, 0)
-    }),
-  )
+  it.live("with two replicas, without a duplicate", function* () {
+    const place = yield* places.postgres
+    const other = yield* makeRestartable({ ...place.environment, WEBHOOK_TIMEOUT })
+    // Requests alternate between the two replicas.
+    let turn = 0
+    const duplicates = yield* underLoad(
+      place,
+      () => Effect.succeed([]),
+      (service) => (turn++ % 2 === 0 ? service : other),
+    )
+    assert.strictEqual(duplicates, 0)
+  })
 })

@@ -1,6 +1,7 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Clock, Effect } from "effect"
 import { freshPostgres } from "../support/databases.ts"
+import { it } from "../support/it.ts"
 import { startService } from "../support/process.ts"
 import { proxied } from "../support/proxy.ts"
 import { hurried, makeTenant, onPostgres } from "./support.ts"
@@ -19,30 +20,27 @@ describe.concurrent("faults of the network to PostgreSQL", () => {
   /**
    * Promise (The network fails): Silent connections are closed: a request ends within 20 seconds, readiness within 3.
    */
-  it.live("silence: every connection stays open without data", () =>
-    Effect.gen(function* () {
-      const { proxy, service } = yield* behindProxy
-      const { through } = yield* makeWitness(() => service)
-      yield* through({ name: "silent", begin: proxy.silence, lasts: "8 seconds", end: proxy.heal, ready: 503 })
-    }),
-  )
+  it.live("silence: every connection stays open without data", function* () {
+    const { proxy, service } = yield* behindProxy
+    const { through } = yield* makeWitness(() => service)
+    yield* through({ name: "silent", begin: proxy.silence, lasts: "8 seconds", end: proxy.heal, ready: 503 })
+  })
 
   /** Promise (The network fails): Connections that are cut repeatedly are replaced. */
-  it.live("every connection is cut, ten times", () =>
-    Effect.gen(function* () {
-      const { proxy, service } = yield* behindProxy
-      const { through } = yield* makeWitness(() => service)
-      const cuts = Effect.repeat(Effect.andThen(proxy.cut, Effect.sleep("300 millis")), { times: 10 })
-      yield* through({ name: "cut", begin: cuts, lasts: 0, end: Effect.void })
-    }),
-  )
+  it.live("every connection is cut, ten times", function* () {
+    const { proxy, service } = yield* behindProxy
+    const { through } = yield* makeWitness(() => service)
+    const cuts = Effect.repeat(Effect.andThen(proxy.cut, Effect.sleep("300 millis")), { times: 10 })
+    yield* through({ name: "cut", begin: cuts, lasts: 0, end: Effect.void })
+  })
 
   /**
    * Promise (Deleted keys): If the LISTEN connection is lost without a close, a key that another replica deletes is
    * refused within three seconds.
    */
-  it.live("the LISTEN connection is lost without a close: a key deleted elsewhere is refused within 3 seconds", () =>
-    Effect.gen(function* () {
+  it.live(
+    "the LISTEN connection is lost without a close: a key deleted elsewhere is refused within 3 seconds",
+    function* () {
       const { proxy, service, url } = yield* behindProxy
       const other = yield* startService(onPostgres(url).environment)
       const { orgId } = yield* makeTenant(() => service)
@@ -79,6 +77,6 @@ describe.concurrent("faults of the network to PostgreSQL", () => {
       assert.deepStrictEqual([yield* again, yield* again], [200, 200])
       yield* other.send("DELETE", `${path}/${next.id}`)
       yield* Effect.repeat(again, { until: (status) => status === 401 }).pipe(Effect.timeout("5 seconds"))
-    }),
+    },
   )
 })

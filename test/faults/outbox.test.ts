@@ -1,4 +1,4 @@
-import { assert, it } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { Effect, Random, Schedule } from "effect"
 import { spawn } from "node:child_process"
 import { once } from "node:events"
@@ -6,6 +6,7 @@ import { connect, createServer, type AddressInfo } from "node:net"
 import type { Pool } from "pg"
 import { main } from "../support/cli.ts"
 import { adminClient } from "../support/databases.ts"
+import { it } from "../support/it.ts"
 import { installOutbox } from "../support/outbox.ts"
 import { encryptionKey } from "../support/server.ts"
 import { until } from "../support/wait.ts"
@@ -79,63 +80,61 @@ const place = (pool: Pool, n: number) =>
   ).pipe(Effect.retry(Schedule.spaced("100 millis")), Effect.orDie)
 
 // Seen failing without the idempotency keys (some twice), and with the rows deleted before the request (some lost).
-it.live("10,000 rows arrive once each, while relays, Gatehouse and both databases are killed", () =>
-  Effect.gen(function* () {
-    const [platform, business] = yield* Effect.all([restartablePostgres, restartablePostgres], { concurrency: 2 })
-    const service = yield* makeRestartable({ DATABASE_URL: platform.url, ENCRYPTION_KEY: encryptionKey })
-    const { key } = yield* makeTenant(service.current)
-    const pool = yield* installOutbox(business.url)
-    yield* Effect.promise(() => pool.query("CREATE TABLE orders (n int PRIMARY KEY)"))
-    const baseUrl = yield* addressOf(() => service.current().url)
-    const env = { GATEHOUSE_URL: baseUrl, GATEHOUSE_TOKEN: key, GATEHOUSE_OUTBOX_DATABASE_URL: business.url }
-    const relays = [yield* makeRelay(env), yield* makeRelay(env)] as const
-    const faults = [
-      Effect.promise(relays[0].restart),
-      Effect.promise(relays[1].restart),
-      Effect.suspend(() => Effect.andThen(service.current().end("SIGKILL"), service.restart)),
-      crash(platform.url),
-      crash(business.url, "gatehouse outbox"),
-    ]
-    let placed = 0
-    const writing = Effect.forEach(
-      Array.from({ length: orders }, (_, n) => n),
-      (n) =>
-        Effect.andThen(
-          place(pool, n),
-          Effect.sync(() => void placed++),
-        ),
-      { concurrency: writers, discard: true },
-    )
-    // Each fault twice, spread over the writing.
-    const breaking = Effect.gen(function* () {
-      const order = yield* Random.shuffle([...faults.keys(), ...faults.keys()])
-      for (const [n, fault] of order.entries()) {
-        yield* until(
-          "the writers",
-          Effect.sync(() => placed),
-          (count) => count >= ((n + 1) * orders) / 11,
-        )
-        yield* faults[fault]!
-      }
-    })
-    yield* Effect.all([writing, breaking], { concurrency: 2, discard: true })
-    const waiting = Effect.tryPromise(() => pool.query("SELECT error FROM gatehouse_outbox.messages LIMIT 5"))
-    yield* until(
-      "the rows to be sent",
-      Effect.map(waiting, ({ rows }) => rows),
-      (rows) => rows.length === 0,
-    )
-    const sql = yield* adminClient(platform.url)
-    const numbers = Array.from({ length: orders }, (_, n) => n)
-    const events = yield* sql<{ n: number }>`SELECT (body::json ->> 'data')::int AS n FROM events ORDER BY n`
-    assert.deepStrictEqual(
-      events.map(({ n }) => n),
-      numbers,
-    )
-    const jobs = yield* sql<{ n: number }>`SELECT input::text::int AS n FROM jobs ORDER BY n`
-    assert.deepStrictEqual(
-      jobs.map(({ n }) => n),
-      numbers,
-    )
-  }),
-)
+it.live("10,000 rows arrive once each, while relays, Gatehouse and both databases are killed", function* () {
+  const [platform, business] = yield* Effect.all([restartablePostgres, restartablePostgres], { concurrency: 2 })
+  const service = yield* makeRestartable({ DATABASE_URL: platform.url, ENCRYPTION_KEY: encryptionKey })
+  const { key } = yield* makeTenant(service.current)
+  const pool = yield* installOutbox(business.url)
+  yield* Effect.promise(() => pool.query("CREATE TABLE orders (n int PRIMARY KEY)"))
+  const baseUrl = yield* addressOf(() => service.current().url)
+  const env = { GATEHOUSE_URL: baseUrl, GATEHOUSE_TOKEN: key, GATEHOUSE_OUTBOX_DATABASE_URL: business.url }
+  const relays = [yield* makeRelay(env), yield* makeRelay(env)] as const
+  const faults = [
+    Effect.promise(relays[0].restart),
+    Effect.promise(relays[1].restart),
+    Effect.suspend(() => Effect.andThen(service.current().end("SIGKILL"), service.restart)),
+    crash(platform.url),
+    crash(business.url, "gatehouse outbox"),
+  ]
+  let placed = 0
+  const writing = Effect.forEach(
+    Array.from({ length: orders }, (_, n) => n),
+    (n) =>
+      Effect.andThen(
+        place(pool, n),
+        Effect.sync(() => void placed++),
+      ),
+    { concurrency: writers, discard: true },
+  )
+  // Each fault twice, spread over the writing.
+  const breaking = Effect.gen(function* () {
+    const order = yield* Random.shuffle([...faults.keys(), ...faults.keys()])
+    for (const [n, fault] of order.entries()) {
+      yield* until(
+        "the writers",
+        Effect.sync(() => placed),
+        (count) => count >= ((n + 1) * orders) / 11,
+      )
+      yield* faults[fault]!
+    }
+  })
+  yield* Effect.all([writing, breaking], { concurrency: 2, discard: true })
+  const waiting = Effect.tryPromise(() => pool.query("SELECT error FROM gatehouse_outbox.messages LIMIT 5"))
+  yield* until(
+    "the rows to be sent",
+    Effect.map(waiting, ({ rows }) => rows),
+    (rows) => rows.length === 0,
+  )
+  const sql = yield* adminClient(platform.url)
+  const numbers = Array.from({ length: orders }, (_, n) => n)
+  const events = yield* sql<{ n: number }>`SELECT (body::json ->> 'data')::int AS n FROM events ORDER BY n`
+  assert.deepStrictEqual(
+    events.map(({ n }) => n),
+    numbers,
+  )
+  const jobs = yield* sql<{ n: number }>`SELECT input::text::int AS n FROM jobs ORDER BY n`
+  assert.deepStrictEqual(
+    jobs.map(({ n }) => n),
+    numbers,
+  )
+})

@@ -1,8 +1,8 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Context, Effect, Fiber, Layer } from "effect"
 import { OpenSocket } from "#src/infrastructure/database/PostgresDatabase.ts"
 import { freshPostgres } from "../support/databases.ts"
+import { layer } from "../support/it.ts"
 import { adminToken, guarded, onPostgres, type Services, TestServer } from "../support/server.ts"
 import { queries } from "../sim/oracle/judge.ts"
 import { Dice } from "../sim/world.ts"
@@ -272,62 +272,56 @@ const live = Layer.provideMerge(
 )
 
 layer(live, { excludeTestServices: true, timeout: 120_000 })("every operation that writes, and every pass", (it) => {
-  it.effect("each operation of the table writes: its request is answered with success", () =>
-    Effect.gen(function* () {
-      const pair = yield* Pair
-      const refused: Array<string> = []
-      let ids: Ids | undefined
-      for (const operation of writes) {
-        ids ??= yield* makeFull
-        const { status, text } = yield* send(pair, requestIn(ids, operation, ++numbers))
-        // The others need what it has ended.
-        if (/remove|delete|cancel|fail|complete|openPortal|update/i.test(operation.id)) ids = undefined
-        if (status !== 200) refused.push(`${operation.id}: ${status} ${text.slice(0, 300)}`)
-      }
-      expect(refused).toEqual([])
-    }),
-  )
+  it.effect("each operation of the table writes: its request is answered with success", function* () {
+    const pair = yield* Pair
+    const refused: Array<string> = []
+    let ids: Ids | undefined
+    for (const operation of writes) {
+      ids ??= yield* makeFull
+      const { status, text } = yield* send(pair, requestIn(ids, operation, ++numbers))
+      // The others need what it has ended.
+      if (/remove|delete|cancel|fail|complete|openPortal|update/i.test(operation.id)) ids = undefined
+      if (status !== 200) refused.push(`${operation.id}: ${status} ${text.slice(0, 300)}`)
+    }
+    expect(refused).toEqual([])
+  })
 
   for (const name of Object.keys(passes)) {
-    it.effect(`${name}: all operations, while it stops before each of its statements`, () =>
-      Effect.gen(function* () {
-        const pair = yield* Pair
-        for (let seed = firstSeed; seed < firstSeed + rounds; seed++) {
-          const order = shuffled(new Dice(seed), writes)
-          const size = Math.ceil(order.length / worldsOfPass)
-          let positions = 3
-          for (let at = 0; at < order.length; at += size) {
-            const operations = order.slice(at, at + size).toSorted((one, other) => ends(one) - ends(other))
-            const ids = yield* makeFull
-            const others = operations.map((operation) => Effect.suspend(() => perform(pair, ids, operation)))
-            const { backGate, front } = pair
-            const met = yield* interleave(backGate, front, faultOf(pair, name, ids), others, positions)
-            positions = Math.max(1, met.statements)
-            const wrong = yield* judge(pair, ids, met.ended, [met.first])
-            const which = operations.map(({ id }) => id).join(", ")
-            expect(wrong, `PAIRS_SEED=${seed}: ${name}, with ${which}`).toEqual([])
-          }
+    it.effect(`${name}: all operations, while it stops before each of its statements`, function* () {
+      const pair = yield* Pair
+      for (let seed = firstSeed; seed < firstSeed + rounds; seed++) {
+        const order = shuffled(new Dice(seed), writes)
+        const size = Math.ceil(order.length / worldsOfPass)
+        let positions = 3
+        for (let at = 0; at < order.length; at += size) {
+          const operations = order.slice(at, at + size).toSorted((one, other) => ends(one) - ends(other))
+          const ids = yield* makeFull
+          const others = operations.map((operation) => Effect.suspend(() => perform(pair, ids, operation)))
+          const { backGate, front } = pair
+          const met = yield* interleave(backGate, front, faultOf(pair, name, ids), others, positions)
+          positions = Math.max(1, met.statements)
+          const wrong = yield* judge(pair, ids, met.ended, [met.first])
+          const which = operations.map(({ id }) => id).join(", ")
+          expect(wrong, `PAIRS_SEED=${seed}: ${name}, with ${which}`).toEqual([])
         }
-      }),
-    )
+      }
+    })
   }
 
   for (const operation of wholeRounds > 0 ? writes : []) {
-    it.effect(`${operation.id}: all passes, while it stops before each of its statements`, () =>
-      Effect.gen(function* () {
-        const pair = yield* Pair
-        for (let seed = firstSeed; seed < firstSeed + rounds; seed++) {
-          const names = shuffled(new Dice(seed), Object.keys(passes))
-          const destructive = (name: string) => (/erased|moved/.test(name) ? 1 : 0)
-          const order = names.toSorted((one, other) => destructive(one) - destructive(other))
-          const ids = yield* makeFull
-          const { back, frontGate } = pair
-          const others = order.map((name) => faultOf(pair, name, ids))
-          const met = yield* interleave(frontGate, back, perform(pair, ids, operation), others, statementsOfOperation)
-          const wrong = yield* judge(pair, ids, [met.first], met.ended)
-          expect(wrong, `PAIRS_SEED=${seed}: ${operation.id}, with ${order.join(", ")}`).toEqual([])
-        }
-      }),
-    )
+    it.effect(`${operation.id}: all passes, while it stops before each of its statements`, function* () {
+      const pair = yield* Pair
+      for (let seed = firstSeed; seed < firstSeed + rounds; seed++) {
+        const names = shuffled(new Dice(seed), Object.keys(passes))
+        const destructive = (name: string) => (/erased|moved/.test(name) ? 1 : 0)
+        const order = names.toSorted((one, other) => destructive(one) - destructive(other))
+        const ids = yield* makeFull
+        const { back, frontGate } = pair
+        const others = order.map((name) => faultOf(pair, name, ids))
+        const met = yield* interleave(frontGate, back, perform(pair, ids, operation), others, statementsOfOperation)
+        const wrong = yield* judge(pair, ids, [met.first], met.ended)
+        expect(wrong, `PAIRS_SEED=${seed}: ${operation.id}, with ${order.join(", ")}`).toEqual([])
+      }
+    })
   }
 })

@@ -1,9 +1,10 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Duration, Effect } from "effect"
 import { spawn } from "node:child_process"
 import { once } from "node:events"
 import { setTimeout as sleep } from "node:timers/promises"
 import { freshFolder, freshPostgres } from "../support/databases.ts"
+import { it } from "../support/it.ts"
 import { main, startService } from "../support/process.ts"
 import { type Passage, proxied } from "../support/proxy.ts"
 import { assertDelivered, hurried, makeRestartable, makeTenant, makeVerifier, onPostgres, places } from "./support.ts"
@@ -30,58 +31,54 @@ describe.concurrent("kill -9", () => {
    * Promise (Answered is stored): After kill -9 at any moment of a completion, or between a claim and the first byte
    * of its delivery: an answered completion is there, and repeating it makes no second event.
    */
-  it.live.each(Object.entries(points))("%s", ([, point]) =>
-    Effect.gen(function* () {
-      const url = yield* freshPostgres()
-      const proxy = yield* proxied(url)
-      const service = yield* makeRestartable(onPostgres(proxy.url).environment)
-      const verifier = yield* makeVerifier()
-      const tenant = yield* makeTenant(service.current)
-      yield* tenant.endpoint(`${verifier.url}/a`)
-      const { job_id } = yield* tenant.call("jobs/create", { workflow: "w" })
-      const killed = Promise.withResolvers<void>()
-      const watch = ([next, ...rest]: ReadonlyArray<Passage>): Effect.Effect<void> =>
-        proxy.watch(next!, () => {
-          if (rest.length > 0) return Effect.runSync(watch(rest))
-          service.current().signal("SIGKILL")
-          killed.resolve()
-        })
-      yield* watch(point(verifier.url))
-      const json = { job_id, result: outcome }
-      const first = service.current().send("POST", "/v1/jobs/complete", { json, headers: { "x-api-key": tenant.key } })
-      const answered = yield* Effect.match(first, { onFailure: () => false, onSuccess: ({ status }) => status === 200 })
-      yield* Effect.promise(() => killed.promise)
-      // Data in flight arrives before the connections are cut.
-      yield* Effect.sleep("100 millis")
-      yield* proxy.cut
-      const held = yield* onPostgres(url).inFlight
-      yield* proxy.heal
-      yield* service.restart
-      if (answered) assert.strictEqual((yield* tenant.call("jobs/get", { job_id })).status, "completed")
-      // Answered or not: the repeated completion is done once.
-      yield* tenant.call("jobs/complete", json)
-      yield* tenant.settled
-      yield* assertDelivered(tenant, verifier.receipts, [job_id], ["/a"], [held])
-    }),
-  )
+  it.live.each(Object.entries(points))("%s", function* ([, point]) {
+    const url = yield* freshPostgres()
+    const proxy = yield* proxied(url)
+    const service = yield* makeRestartable(onPostgres(proxy.url).environment)
+    const verifier = yield* makeVerifier()
+    const tenant = yield* makeTenant(service.current)
+    yield* tenant.endpoint(`${verifier.url}/a`)
+    const { job_id } = yield* tenant.call("jobs/create", { workflow: "w" })
+    const killed = Promise.withResolvers<void>()
+    const watch = ([next, ...rest]: ReadonlyArray<Passage>): Effect.Effect<void> =>
+      proxy.watch(next!, () => {
+        if (rest.length > 0) return Effect.runSync(watch(rest))
+        service.current().signal("SIGKILL")
+        killed.resolve()
+      })
+    yield* watch(point(verifier.url))
+    const json = { job_id, result: outcome }
+    const first = service.current().send("POST", "/v1/jobs/complete", { json, headers: { "x-api-key": tenant.key } })
+    const answered = yield* Effect.match(first, { onFailure: () => false, onSuccess: ({ status }) => status === 200 })
+    yield* Effect.promise(() => killed.promise)
+    // Data in flight arrives before the connections are cut.
+    yield* Effect.sleep("100 millis")
+    yield* proxy.cut
+    const held = yield* onPostgres(url).inFlight
+    yield* proxy.heal
+    yield* service.restart
+    if (answered) assert.strictEqual((yield* tenant.call("jobs/get", { job_id })).status, "completed")
+    // Answered or not: the repeated completion is done once.
+    yield* tenant.call("jobs/complete", json)
+    yield* tenant.settled
+    yield* assertDelivered(tenant, verifier.receipts, [job_id], ["/a"], [held])
+  })
 
   // Seen failing on postgres in the same cases.
   /** Promise (Answered is stored): After kill -9 at random under load: nothing that was answered is lost. */
-  it.live.each(Object.entries(places))("four times at random under load, on %s", ([name, place]) =>
-    Effect.gen(function* () {
-      const { environment } = yield* place
-      const service = yield* makeRestartable(environment)
-      const { through } = yield* makeWitness(service.current)
-      const kills = Effect.gen(function* () {
-        for (let n = 0; n < 4; n++) {
-          yield* Effect.sleep(Math.random() * 500)
-          yield* service.current().end("SIGKILL")
-          yield* service.restart
-        }
-      })
-      yield* through({ name: `killed, ${name}`, begin: kills, lasts: 0, end: Effect.void, mayBreak: true })
-    }),
-  )
+  it.live.each(Object.entries(places))("four times at random under load, on %s", function* ([name, place]) {
+    const { environment } = yield* place
+    const service = yield* makeRestartable(environment)
+    const { through } = yield* makeWitness(service.current)
+    const kills = Effect.gen(function* () {
+      for (let n = 0; n < 4; n++) {
+        yield* Effect.sleep(Math.random() * 500)
+        yield* service.current().end("SIGKILL")
+        yield* service.restart
+      }
+    })
+    yield* through({ name: `killed, ${name}`, begin: kills, lasts: 0, end: Effect.void, mayBreak: true })
+  })
 
   // Seen failing on the embedded database when it was created in place, instead of in another folder that is renamed:
   // it never started again. On PostgreSQL each migration is one transaction, and no fault was found that breaks it.
@@ -117,8 +114,9 @@ describe.concurrent("SIGTERM", () => {
    * Promise (Start, stop, upgrade): SIGTERM under load ends in 5 seconds with exit code 0, and nothing is delivered
    * twice.
    */
-  it.live("under load: accepted requests are answered, the stop takes seconds, and the next process continues", () =>
-    Effect.gen(function* () {
+  it.live(
+    "under load: accepted requests are answered, the stop takes seconds, and the next process continues",
+    function* () {
       const { environment } = yield* places.postgres
       const service = yield* makeRestartable(environment)
       const { through } = yield* makeWitness(service.current)
@@ -135,6 +133,6 @@ describe.concurrent("SIGTERM", () => {
       yield* through({ name: "SIGTERM", begin: stops, lasts: 0, end: Effect.void, mayBreak: true })
       assert.isBelow(Math.max(...took), 5_000)
       yield* Effect.log(`ended within ${Math.max(...took).toFixed(0)} ms`)
-    }),
+    },
   )
 })

@@ -1,8 +1,9 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect, Fiber, Ref } from "effect"
 import { execFileSync } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { get } from "node:http"
+import { it } from "../support/it.ts"
 import { adminToken } from "../support/server.ts"
 import { freshPostgres } from "../support/databases.ts"
 import { startService } from "../support/process.ts"
@@ -41,8 +42,9 @@ const proxies = [
 describe("two replicas behind a proxy with its example", () => {
   for (const { at, proxy } of proxies) {
     // Seen failing behind Caddy when it did not send a body again.
-    it.live.skipIf(!isInstalled(proxy))(`${proxy.name}: a rolling restart fails no request, and changes stream`, () =>
-      Effect.gen(function* () {
+    it.live.skipIf(!isInstalled(proxy))(
+      `${proxy.name}: a rolling restart fails no request, and changes stream`,
+      function* () {
         const [own, first, second] = [
           yield* Effect.promise(freePort),
           yield* Effect.promise(freePort),
@@ -95,7 +97,7 @@ describe("two replicas behind a proxy with its example", () => {
           [],
         )
         assert.isAbove(answers.length, 10)
-      }),
+      },
     )
   }
 })

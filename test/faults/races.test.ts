@@ -1,8 +1,8 @@
-import { it, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Races from "../contract/races.ts"
 import { deleteAgainstSlowLookUps } from "../contract/keys/slowLookUps.ts"
 import { deleteAgainstValidate, twoReplicas } from "../http/keys/keyRaces.ts"
+import { it, layer } from "../support/it.ts"
 
 /**
  * Promise (Two at once): Two writes to one resource (46 pairs: keys, links, registrations, jobs, leases, schedules,
@@ -38,9 +38,7 @@ layer(Races.layer, { excludeTestServices: true, timeout: 120_000 })(`${times} ti
  * Promise (Deleted keys): A replica refuses a key that it deleted immediately; another replica refuses it within a
  * second.
  */
-it.live("delete a key, validate it at two replicas", () =>
-  Effect.gen(function* () {
-    const longest = yield* deleteAgainstValidate(yield* twoReplicas, times * 3)
-    yield* Effect.log(`The other replica took ${longest} ms at most`)
-  }),
-)
+it.live("delete a key, validate it at two replicas", function* () {
+  const longest = yield* deleteAgainstValidate(yield* twoReplicas, times * 3)
+  yield* Effect.log(`The other replica took ${longest} ms at most`)
+})

@@ -1,4 +1,4 @@
-import { assert, it } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { DateTime, Duration, Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { RetentionRepository } from "#src/domain/Retention.ts"
@@ -6,6 +6,7 @@ import { Database } from "#src/infrastructure/database/Database.ts"
 import { idAt } from "#src/infrastructure/database/fragments.ts"
 import * as RetentionSql from "#src/infrastructure/retention/retentionSql.ts"
 import { freshPostgres } from "../support/databases.ts"
+import { it } from "../support/it.ts"
 import { startService } from "../support/process.ts"
 import { makeNeighbour } from "./crowding.ts"
 import { onPostgres } from "./support.ts"
@@ -69,55 +70,54 @@ const databaseSize = Effect.flatMap(SqlClient.SqlClient, (sql) =>
 
 it.live(
   "a day that expires leaves the disk at once, no request waits for it, and the database keeps its size",
-  () =>
-    Effect.gen(function* () {
-      const url = yield* freshPostgres()
-      const world = RetentionSql.layer.pipe(
-        Layer.provideMerge(Database.layer({ databaseUrl: Redacted.make(url), dataDir: "unused" })),
-      )
-      yield* Effect.gen(function* () {
-        const { prepare, removeOldest } = yield* RetentionRepository
-        const first = DateTime.startOf(DateTime.subtract(yield* DateTime.now, { days: 60 }), "day")
-        // Before the neighbour's rows, which are later than all days: a range that is split moves later rows, and keeps
-        // their space.
-        for (let n = 0; n < keptDays + measuredDays; n++) {
-          yield* prepare("webhooks", DateTime.add(first, { days: n }), day)
-        }
-        const service = yield* startService({ ...onPostgres(url).environment, RETENTION_DAYS: "off" })
-        const neighbour = yield* makeNeighbour(service)
-        // Its ids are after those of all days, which therefore split the pages of the indexes alike.
-        yield* neighbour.beside(Effect.sleep("300 millis"))
-        const sizes: Array<number> = []
-        const waits: Array<number> = []
-        const took: Array<number> = []
-        for (let n = 0; n < keptDays + measuredDays; n++) {
-          const start = DateTime.add(first, { days: n })
-          yield* fillDay(start)
-          const end = DateTime.add(start, { days: 1 })
-          if (n < keptDays) continue
-          const before = yield* databaseSize
-          const removal = Effect.timed(removeOldest("webhooks", end, Duration.days(keptDays)))
-          const { max, result } = yield* neighbour.beside(Effect.delay(removal, "300 millis"))
-          assert.isAtLeast(result[1]!, count)
-          sizes.push(yield* databaseSize)
-          assert.isBelow(sizes.at(-1)!, before * (1 - 0.5 / (keptDays + 1)))
-          took.push(Duration.toMillis(result[0]))
-          waits.push(max)
-        }
-        const [kept] = yield* (yield* SqlClient.SqlClient)<{ jobs: number; keys: number }>`
+  function* () {
+    const url = yield* freshPostgres()
+    const world = RetentionSql.layer.pipe(
+      Layer.provideMerge(Database.layer({ databaseUrl: Redacted.make(url), dataDir: "unused" })),
+    )
+    yield* Effect.gen(function* () {
+      const { prepare, removeOldest } = yield* RetentionRepository
+      const first = DateTime.startOf(DateTime.subtract(yield* DateTime.now, { days: 60 }), "day")
+      // Before the neighbour's rows, which are later than all days: a range that is split moves later rows, and keeps
+      // their space.
+      for (let n = 0; n < keptDays + measuredDays; n++) {
+        yield* prepare("webhooks", DateTime.add(first, { days: n }), day)
+      }
+      const service = yield* startService({ ...onPostgres(url).environment, RETENTION_DAYS: "off" })
+      const neighbour = yield* makeNeighbour(service)
+      // Its ids are after those of all days, which therefore split the pages of the indexes alike.
+      yield* neighbour.beside(Effect.sleep("300 millis"))
+      const sizes: Array<number> = []
+      const waits: Array<number> = []
+      const took: Array<number> = []
+      for (let n = 0; n < keptDays + measuredDays; n++) {
+        const start = DateTime.add(first, { days: n })
+        yield* fillDay(start)
+        const end = DateTime.add(start, { days: 1 })
+        if (n < keptDays) continue
+        const before = yield* databaseSize
+        const removal = Effect.timed(removeOldest("webhooks", end, Duration.days(keptDays)))
+        const { max, result } = yield* neighbour.beside(Effect.delay(removal, "300 millis"))
+        assert.isAtLeast(result[1]!, count)
+        sizes.push(yield* databaseSize)
+        assert.isBelow(sizes.at(-1)!, before * (1 - 0.5 / (keptDays + 1)))
+        took.push(Duration.toMillis(result[0]))
+        waits.push(max)
+      }
+      const [kept] = yield* (yield* SqlClient.SqlClient)<{ jobs: number; keys: number }>`
           SELECT (SELECT count(*) FROM finished_jobs WHERE workflow = 'old')::int AS jobs,
             (SELECT count(*) FROM job_keys)::int AS keys`
-        assert.strictEqual(kept!.jobs, keptDays * jobsOfDay)
-        assert.strictEqual(kept!.keys, kept!.jobs)
-        const mb = sizes.map((size) => Math.round(size / 1e6))
-        yield* Effect.log(
-          `A removal of ${count} events: ${Math.max(...took).toFixed(0)} ms at most; requests beside: ${Math.max(...waits).toFixed(0)} ms at most; MB after each day: ${mb.join(" ")}`,
-        )
-        assert.isBelow(Math.max(...took), Duration.toMillis(removalTime))
-        // The median: on a busy machine single requests take longer.
-        assert.isBelow(waits.toSorted((a, b) => a - b)[Math.floor(waits.length / 2)]!, requestMillis)
-        assert.isBelow(Math.max(...sizes) / Math.min(...sizes), 1.05)
-      }).pipe(Effect.provide(world))
-    }),
+      assert.strictEqual(kept!.jobs, keptDays * jobsOfDay)
+      assert.strictEqual(kept!.keys, kept!.jobs)
+      const mb = sizes.map((size) => Math.round(size / 1e6))
+      yield* Effect.log(
+        `A removal of ${count} events: ${Math.max(...took).toFixed(0)} ms at most; requests beside: ${Math.max(...waits).toFixed(0)} ms at most; MB after each day: ${mb.join(" ")}`,
+      )
+      assert.isBelow(Math.max(...took), Duration.toMillis(removalTime))
+      // The median: on a busy machine single requests take longer.
+      assert.isBelow(waits.toSorted((a, b) => a - b)[Math.floor(waits.length / 2)]!, requestMillis)
+      assert.isBelow(Math.max(...sizes) / Math.min(...sizes), 1.05)
+    }).pipe(Effect.provide(world))
+  },
   Math.max(600_000, (keptDays + measuredDays) * count * 0.1),
 )

@@ -1,8 +1,9 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect, Schedule } from "effect"
 import type { SqlClient } from "effect/sql"
 import { randomBytes } from "node:crypto"
 import { adminClient, freshPostgres } from "../support/databases.ts"
+import { it } from "../support/it.ts"
 import { startService } from "../support/process.ts"
 import { onPostgres } from "./support.ts"
 
@@ -34,35 +35,33 @@ describe("turns", () => {
    * Promise (Orgs take turns): 300,000 leases expire together, 2,000 of them for the last time: all are handled, and
    * another org's jobs are queued again in time.
    */
-  it.live("300,000 leases that end at once all expire, and do not delay those of another org", () =>
-    Effect.gen(function* () {
-      const { sql, start } = yield* world("many", "last", "other")
-      yield* insertRunning(sql, "many", 300_000, 1, 0)
-      yield* insertRunning(sql, "last", 2_000, 3, 0)
-      yield* start
-      const startedAt = performance.now()
-      yield* insertRunning(sql, "other", 1, 1, 1).pipe(
-        Effect.repeat(Schedule.spaced("250 millis")),
-        Effect.forkScoped({ startImmediately: true }),
-      )
-      const left = sql<{
-        n: number
-      }>`SELECT count(*)::int AS n FROM jobs WHERE org_id <> 'other' AND status = 'running'`
-      yield* awaitCount(left, 0)
-      const all = (performance.now() - startedAt) / 1_000
-      const [other] = yield* sql<{ expired: number; late: number }>`
+  it.live("300,000 leases that end at once all expire, and do not delay those of another org", function* () {
+    const { sql, start } = yield* world("many", "last", "other")
+    yield* insertRunning(sql, "many", 300_000, 1, 0)
+    yield* insertRunning(sql, "last", 2_000, 3, 0)
+    yield* start
+    const startedAt = performance.now()
+    yield* insertRunning(sql, "other", 1, 1, 1).pipe(
+      Effect.repeat(Schedule.spaced("250 millis")),
+      Effect.forkScoped({ startImmediately: true }),
+    )
+    const left = sql<{
+      n: number
+    }>`SELECT count(*)::int AS n FROM jobs WHERE org_id <> 'other' AND status = 'running'`
+    yield* awaitCount(left, 0)
+    const all = (performance.now() - startedAt) / 1_000
+    const [other] = yield* sql<{ expired: number; late: number }>`
         SELECT count(*)::int AS expired, max(extract(epoch FROM updated_at - created_at))::float8 AS late
         FROM jobs WHERE org_id = 'other' AND status = 'queued'`
-      const [events] = yield* sql<{ n: number }>`SELECT count(*)::int AS n FROM events WHERE org_id = 'last'`
-      yield* Effect.log(
-        `302,000 leases expired in ${all.toFixed(1)} s; another org's ${other!.expired} at most ${other!.late.toFixed(2)} s late`,
-      )
-      assert.strictEqual(events!.n, 2_000)
-      assert.isAtLeast(other!.expired, 3)
-      assert.isBelow(other!.late, 6)
-      assert.isBelow(all, 120)
-    }),
-  )
+    const [events] = yield* sql<{ n: number }>`SELECT count(*)::int AS n FROM events WHERE org_id = 'last'`
+    yield* Effect.log(
+      `302,000 leases expired in ${all.toFixed(1)} s; another org's ${other!.expired} at most ${other!.late.toFixed(2)} s late`,
+    )
+    assert.strictEqual(events!.n, 2_000)
+    assert.isAtLeast(other!.expired, 3)
+    assert.isBelow(other!.late, 6)
+    assert.isBelow(all, 120)
+  })
 
   /** Inserts schedules of an org that are due in this number of seconds. */
   const insertSchedules = (
@@ -90,8 +89,9 @@ describe("turns", () => {
    * Promise (Orgs take turns): 10,000 schedules run in one second, once for two replicas, and another org's schedule
    * of every second is on time.
    */
-  it.live("10,000 schedules of one second each run once over two replicas, and do not delay those of another org", () =>
-    Effect.gen(function* () {
+  it.live(
+    "10,000 schedules of one second each run once over two replicas, and do not delay those of another org",
+    function* () {
       const { sql, start } = yield* world("many", "other")
       yield* Effect.all([start, start], { concurrency: 2 })
       yield* insertSchedules(sql, "other", { count: 1, cron: "* * * * * *", seconds: 1 })
@@ -110,28 +110,26 @@ describe("turns", () => {
       assert.deepStrictEqual([made!.jobs, made!.workflows], [10_000, 10_000])
       assert.isBelow(took, 15)
       assert.isBelow(other.late, 3)
-    }),
+    },
   )
 
   // Seen failing with a hundred inputs in one transaction: the other org's schedule ran every five seconds.
   /** Promise (Orgs take turns): 100 schedules of every second with inputs of 1 MiB do not delay another org's. */
-  it.live("100 schedules of every second with 1 MiB inputs do not delay those of another org", () =>
-    Effect.gen(function* () {
-      const { sql, start } = yield* world("large", "other")
-      // PostgreSQL does not compress random hex.
-      const input = JSON.stringify(randomBytes(524_000).toString("hex"))
-      yield* insertSchedules(sql, "large", { count: 100, cron: "* * * * * *", input, seconds: 1 })
-      yield* insertSchedules(sql, "other", { count: 1, cron: "* * * * * *", seconds: 1 })
-      yield* start
-      yield* Effect.sleep("15 seconds")
-      const other = yield* latest(sql, "other")
-      const [large] = yield* sql<{ n: number }>`SELECT count(*)::int AS n FROM jobs WHERE org_id = 'large'`
-      yield* Effect.log(
-        `${large!.n} jobs with 1 MiB inputs; another org's ${other.ran} runs at most ${other.late.toFixed(2)} s late`,
-      )
-      assert.isAtLeast(large!.n, 100)
-      assert.isAtLeast(other.ran, 5)
-      assert.isBelow(other.late, 3)
-    }),
-  )
+  it.live("100 schedules of every second with 1 MiB inputs do not delay those of another org", function* () {
+    const { sql, start } = yield* world("large", "other")
+    // PostgreSQL does not compress random hex.
+    const input = JSON.stringify(randomBytes(524_000).toString("hex"))
+    yield* insertSchedules(sql, "large", { count: 100, cron: "* * * * * *", input, seconds: 1 })
+    yield* insertSchedules(sql, "other", { count: 1, cron: "* * * * * *", seconds: 1 })
+    yield* start
+    yield* Effect.sleep("15 seconds")
+    const other = yield* latest(sql, "other")
+    const [large] = yield* sql<{ n: number }>`SELECT count(*)::int AS n FROM jobs WHERE org_id = 'large'`
+    yield* Effect.log(
+      `${large!.n} jobs with 1 MiB inputs; another org's ${other.ran} runs at most ${other.late.toFixed(2)} s late`,
+    )
+    assert.isAtLeast(large!.n, 100)
+    assert.isAtLeast(other.ran, 5)
+    assert.isBelow(other.late, 3)
+  })
 })

@@ -1,7 +1,8 @@
-import { assert, it } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { Duration, Effect, Fiber } from "effect"
 import { docsPages } from "../support/docs.ts"
 import { freshPostgres } from "../support/databases.ts"
+import { it } from "../support/it.ts"
 import { makeOidcProvider } from "../support/oidc.ts"
 import { type Service, startService } from "../support/process.ts"
 import { memoryOf } from "./memory.ts"
@@ -72,49 +73,48 @@ const loops = (service: Service, tenant: Tenant, tally: Tally, sign: Effect.Effe
 // Seen failing with every request kept in memory.
 it.live(
   `${minutes} minutes of mixed load: no 5xx but 503 with Retry-After, flat memory, no backlog left`,
-  () =>
-    Effect.gen(function* () {
-      const provider = yield* makeOidcProvider()
-      const { environment } = onPostgres(yield* freshPostgres())
-      const oidc = { GITHUB_OIDC_ISSUER: provider.issuer, OIDC_AUDIENCE: provider.audience }
-      const service = yield* startService({ ...environment, ...oidc }, { preloaded: true })
-      const verifier = yield* makeVerifier()
-      const tenant = yield* makeTenant(() => service)
-      yield* tenant.endpoint(`${verifier.url}/a`)
-      const tally: Tally = { statuses: {}, slow: { longest: 0 } }
-      const jobs: Array<string> = []
-      let run = 0
-      const sign = Effect.suspend(() => provider.sign({ run_id: String(++run) }))
-      const asking = loops(service, tenant, tally, sign, jobs).flatMap((loop) =>
-        Array.from({ length: clients }, () => loop),
-      )
-      const load = yield* Effect.forkChild(
-        Effect.all(
-          asking.map((loop) => Effect.forever(loop)),
-          { concurrency: "unbounded" },
-        ),
-      )
-      // A fifth of the time to warm up: two of ten minutes.
-      yield* Effect.sleep(Duration.minutes(minutes / 5))
-      const heapBefore = yield* service.ask("heap")
-      yield* Effect.sleep(Duration.minutes((minutes * 4) / 5))
-      const heapAfter = yield* service.ask("heap")
-      const backlog = jobs.length - verifier.receipts.length
-      yield* Fiber.interrupt(load)
-      const [settled] = yield* Effect.timed(tenant.settled)
-      const total = Object.values(tally.statuses).reduce((sum, count) => sum + count, 0)
-      const MiB = (bytes: number) => (bytes / 1024 / 1024).toFixed(1)
-      yield* Effect.log(
-        `${total} requests (${Math.round(total / minutes / 60)}/s) in ${minutes} minutes: ${JSON.stringify(tally.statuses)}; longest ${Math.round(tally.slow.longest)} ms; heap ${MiB(heapBefore)} MiB, then ${MiB(heapAfter)}; process ${Math.round(memoryOf(service))} MiB; ${backlog} events under way at the end, all delivered ${Math.round(Duration.toMillis(settled))} ms after it`,
-      )
-      const untrue = Object.keys(tally.statuses).filter((at) => !/ (200|429|503)$|^refuse 401$/.test(at))
-      assert.deepStrictEqual(untrue, [])
-      assert.isBelow(heapAfter, heapBefore * 1.1)
-      assert.isBelow(Duration.toMillis(settled), 15_000)
-      // The end of the load may interrupt a completion: its event has no answered request.
-      const answered = new Set(jobs)
-      const receipts = verifier.receipts.filter(({ jobId }) => answered.has(jobId))
-      yield* assertDelivered(tenant, receipts, jobs, ["/a"])
-    }),
+  function* () {
+    const provider = yield* makeOidcProvider()
+    const { environment } = onPostgres(yield* freshPostgres())
+    const oidc = { GITHUB_OIDC_ISSUER: provider.issuer, OIDC_AUDIENCE: provider.audience }
+    const service = yield* startService({ ...environment, ...oidc }, { preloaded: true })
+    const verifier = yield* makeVerifier()
+    const tenant = yield* makeTenant(() => service)
+    yield* tenant.endpoint(`${verifier.url}/a`)
+    const tally: Tally = { statuses: {}, slow: { longest: 0 } }
+    const jobs: Array<string> = []
+    let run = 0
+    const sign = Effect.suspend(() => provider.sign({ run_id: String(++run) }))
+    const asking = loops(service, tenant, tally, sign, jobs).flatMap((loop) =>
+      Array.from({ length: clients }, () => loop),
+    )
+    const load = yield* Effect.forkChild(
+      Effect.all(
+        asking.map((loop) => Effect.forever(loop)),
+        { concurrency: "unbounded" },
+      ),
+    )
+    // A fifth of the time to warm up: two of ten minutes.
+    yield* Effect.sleep(Duration.minutes(minutes / 5))
+    const heapBefore = yield* service.ask("heap")
+    yield* Effect.sleep(Duration.minutes((minutes * 4) / 5))
+    const heapAfter = yield* service.ask("heap")
+    const backlog = jobs.length - verifier.receipts.length
+    yield* Fiber.interrupt(load)
+    const [settled] = yield* Effect.timed(tenant.settled)
+    const total = Object.values(tally.statuses).reduce((sum, count) => sum + count, 0)
+    const MiB = (bytes: number) => (bytes / 1024 / 1024).toFixed(1)
+    yield* Effect.log(
+      `${total} requests (${Math.round(total / minutes / 60)}/s) in ${minutes} minutes: ${JSON.stringify(tally.statuses)}; longest ${Math.round(tally.slow.longest)} ms; heap ${MiB(heapBefore)} MiB, then ${MiB(heapAfter)}; process ${Math.round(memoryOf(service))} MiB; ${backlog} events under way at the end, all delivered ${Math.round(Duration.toMillis(settled))} ms after it`,
+    )
+    const untrue = Object.keys(tally.statuses).filter((at) => !/ (200|429|503)$|^refuse 401$/.test(at))
+    assert.deepStrictEqual(untrue, [])
+    assert.isBelow(heapAfter, heapBefore * 1.1)
+    assert.isBelow(Duration.toMillis(settled), 15_000)
+    // The end of the load may interrupt a completion: its event has no answered request.
+    const answered = new Set(jobs)
+    const receipts = verifier.receipts.filter(({ jobId }) => answered.has(jobId))
+    yield* assertDelivered(tenant, receipts, jobs, ["/a"])
+  },
   (minutes + 2) * 60_000,
 )

@@ -1,6 +1,7 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect } from "effect"
 import { adminClient, freshPostgres } from "../support/databases.ts"
+import { it } from "../support/it.ts"
 import { type Service, startService } from "../support/process.ts"
 import { makeRestartable, makeTenant, onPostgres } from "./support.ts"
 
@@ -17,8 +18,9 @@ interface Answer {
 }
 
 describe("limits of a workflow under kill -9", () => {
-  it.live("never more run than the limits while replicas are killed and leases are lost, and all jobs end", () =>
-    Effect.gen(function* () {
+  it.live(
+    "never more run than the limits while replicas are killed and leases are lost, and all jobs end",
+    function* () {
       const url = yield* freshPostgres()
       const { environment } = onPostgres(url)
       const [one, other] = [yield* makeRestartable(environment), yield* startService(environment)]
@@ -83,6 +85,6 @@ describe("limits of a workflow under kill -9", () => {
         SELECT (SELECT count(*)::int FROM jobs) AS unfinished,
           (SELECT count(*)::int FROM finished_jobs WHERE status = 'completed') AS completed`
       assert.deepStrictEqual(left, { unfinished: 0, completed: jobs })
-    }),
+    },
   )
 })

@@ -1,10 +1,10 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, it, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Yaml from "effect/encoding/Yaml"
 import { readdirSync, readFileSync } from "node:fs"
 import { createServer, type IncomingHttpHeaders } from "node:http"
 import { must } from "../http/operations.ts"
+import { it, layer } from "../support/it.ts"
 import { embedded, adminToken, guarded, TestServer } from "../support/server.ts"
 import { caddy, freePort, isInstalled, listening, nginx, running, type WebProxy } from "../support/webProxies.ts"
 import { type Send } from "../support/wire.ts"
@@ -380,45 +380,43 @@ layer(TestServer.layer({ ...guarded, ...embedded, TRUST_PROXY: "1" }), { exclude
     }
 
     for (const [name, proxy] of Object.entries(described)) {
-      it.effect(`${name}: its requests are understood, and forged headers never arrive`, () =>
-        Effect.gen(function* () {
-          const { send } = yield* TestServer
-          const keys = yield* makeKeys(send)
-          let refused = 0
-          for (const [name, status, method, path, given] of casesFor(keys)) {
-            const client = Object.entries(given).map(([header, value]) => [header.toLowerCase(), value] as const)
-            if (client.some(([header]) => proxy.refuses?.(header))) {
-              refused++
-              continue
-            }
-            const { headers, method: asks, path: asked } = proxy.asks(method, path)
-            const sent = client.filter(([header]) => proxy.sends.includes(header))
-            const passes = proxy.passes?.(method, Object.fromEntries(client)) === true
-            const answer = passes
-              ? { status: 200, headers: {} }
-              : yield* send(asks, asked, {
-                  headers: { ...Object.fromEntries(sent), ...headers, "x-forwarded-for": "127.0.0.1" } as Record<
-                    string,
-                    string
-                  >,
-                })
-            expect([name, answer.status]).toEqual([name, status])
-            if (status !== 200) continue
-            const upstream = new Map<string, unknown>(client.filter(([header]) => !proxy.removes.test(header)))
-            for (const [header, value] of Object.entries(answer.headers))
-              if (proxy.copies(header)) upstream.set(header, value)
-            for (const header of proxy.hides) upstream.delete(header)
-            expect(JSON.stringify([...upstream]), name).not.toMatch(/forged|svc_/)
-            if (name.startsWith("a preflight")) {
-              for (const header of upstreamNames) expect([name, upstream.get(header) ?? ""]).toEqual([name, ""])
-              continue
-            }
-            for (const header of upstreamNames) expect([...upstream.keys()], name).toContain(header)
-            expect(upstream.get("x-gatehouse-org"), name).toBe(keys.orgId)
+      it.effect(`${name}: its requests are understood, and forged headers never arrive`, function* () {
+        const { send } = yield* TestServer
+        const keys = yield* makeKeys(send)
+        let refused = 0
+        for (const [name, status, method, path, given] of casesFor(keys)) {
+          const client = Object.entries(given).map(([header, value]) => [header.toLowerCase(), value] as const)
+          if (client.some(([header]) => proxy.refuses?.(header))) {
+            refused++
+            continue
           }
-          expect(refused).toBe(proxy.refuses === undefined ? 0 : 2)
-        }),
-      )
+          const { headers, method: asks, path: asked } = proxy.asks(method, path)
+          const sent = client.filter(([header]) => proxy.sends.includes(header))
+          const passes = proxy.passes?.(method, Object.fromEntries(client)) === true
+          const answer = passes
+            ? { status: 200, headers: {} }
+            : yield* send(asks, asked, {
+                headers: { ...Object.fromEntries(sent), ...headers, "x-forwarded-for": "127.0.0.1" } as Record<
+                  string,
+                  string
+                >,
+              })
+          expect([name, answer.status]).toEqual([name, status])
+          if (status !== 200) continue
+          const upstream = new Map<string, unknown>(client.filter(([header]) => !proxy.removes.test(header)))
+          for (const [header, value] of Object.entries(answer.headers))
+            if (proxy.copies(header)) upstream.set(header, value)
+          for (const header of proxy.hides) upstream.delete(header)
+          expect(JSON.stringify([...upstream]), name).not.toMatch(/forged|svc_/)
+          if (name.startsWith("a preflight")) {
+            for (const header of upstreamNames) expect([name, upstream.get(header) ?? ""]).toEqual([name, ""])
+            continue
+          }
+          for (const header of upstreamNames) expect([...upstream.keys()], name).toContain(header)
+          expect(upstream.get("x-gatehouse-org"), name).toBe(keys.orgId)
+        }
+        expect(refused).toBe(proxy.refuses === undefined ? 0 : 2)
+      })
     }
   },
 )

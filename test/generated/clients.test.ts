@@ -1,11 +1,11 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { cpSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { run } from "../support/cli.ts"
+import { layer } from "../support/it.ts"
 import { makeReceiver } from "../support/receiver.ts"
 import { TestServer } from "../support/server.ts"
 import { makeTenant } from "../http/tenants.ts"
@@ -53,50 +53,48 @@ layer(TestServer.layer(), { excludeTestServices: true })("clients that are gener
   for (const language of languages) {
     it.effect.skipIf(isMissing(`the client in ${language.name}`, join(here, language.name), language.check))(
       `${language.name} compiles and tells the story`,
-      (context) =>
-        Effect.gen(function* () {
-          const { url } = yield* TestServer
-          const receiver = yield* makeReceiver()
-          const cwd = yield* folderOf(language)
-          const options = { cwd, env: { ...env, GATEHOUSE_URL: url, RECEIVER_URL: receiver.url } }
-          yield* prepared(context, language.prepare, options)
-          const [program, ...args] = language.story
-          const told = yield* run(program, args, options)
-          expect(told.code, told.out + told.err).toBe(0)
-          expect(JSON.parse(told.out)).toEqual(story)
-          expect(receiver.received.map(({ headers }) => headers["x-event-type"])).toEqual(["invoice.paid"])
-        }),
+      function* (context) {
+        const { url } = yield* TestServer
+        const receiver = yield* makeReceiver()
+        const cwd = yield* folderOf(language)
+        const options = { cwd, env: { ...env, GATEHOUSE_URL: url, RECEIVER_URL: receiver.url } }
+        yield* prepared(context, language.prepare, options)
+        const [program, ...args] = language.story
+        const told = yield* run(program, args, options)
+        expect(told.code, told.out + told.err).toBe(0)
+        expect(JSON.parse(told.out)).toEqual(story)
+        expect(receiver.received.map(({ headers }) => headers["x-event-type"])).toEqual(["invoice.paid"])
+      },
     )
   }
 
   for (const { library, ...language } of svixLibraries) {
     it.effect.skipIf(isMissing(`svix in ${library}`, join(here, language.name), language.check))(
       `svix in ${library} verifies what a receiver of Svix is sent`,
-      (context) =>
-        Effect.gen(function* () {
-          const receiver = yield* makeReceiver()
-          const tenant = yield* makeTenant()
-          const made = yield* tenant.call("webhooks/create", {
-            url: receiver.url,
-            generate_signing_secret: true,
-            payload: "data",
-            header_names: "svix",
+      function* (context) {
+        const receiver = yield* makeReceiver()
+        const tenant = yield* makeTenant()
+        const made = yield* tenant.call("webhooks/create", {
+          url: receiver.url,
+          generate_signing_secret: true,
+          payload: "data",
+          header_names: "svix",
+        })
+        yield* tenant.call("events/publish", { type: "user_created", data: { text: "ü 😀", at: 1.5 } })
+        yield* receiver.arrived(1)
+        const options = { cwd: yield* folderOf(language), env }
+        yield* prepared(context, language.prepare, options)
+        const { body, headers } = receiver.received[0]!
+        const [program, ...args] = language.story
+        const verify = (text: string) =>
+          run(program, args, {
+            ...options,
+            stdin: JSON.stringify({ secret: made["signing_secret"], headers, body: text }),
           })
-          yield* tenant.call("events/publish", { type: "user_created", data: { text: "ü 😀", at: 1.5 } })
-          yield* receiver.arrived(1)
-          const options = { cwd: yield* folderOf(language), env }
-          yield* prepared(context, language.prepare, options)
-          const { body, headers } = receiver.received[0]!
-          const [program, ...args] = language.story
-          const verify = (text: string) =>
-            run(program, args, {
-              ...options,
-              stdin: JSON.stringify({ secret: made["signing_secret"], headers, body: text }),
-            })
-          const good = yield* verify(body.toString())
-          expect(good.code, good.err).toBe(0)
-          expect((yield* verify(`${body.toString()} `)).code).not.toBe(0)
-        }),
+        const good = yield* verify(body.toString())
+        expect(good.code, good.err).toBe(0)
+        expect((yield* verify(`${body.toString()} `)).code).not.toBe(0)
+      },
     )
   }
 })

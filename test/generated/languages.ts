@@ -1,4 +1,3 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- called by tests, and expect takes a message */
 import { expect, type TestContext } from "@effect/vitest"
 import { Effect } from "effect"
 import { spawnSync } from "node:child_process"

@@ -1,11 +1,11 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.live is a test, and expect takes a message */
-import { expect, it } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { cpSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { freshPostgres } from "../support/databases.ts"
+import { it } from "../support/it.ts"
 import { installOutbox } from "../support/outbox.ts"
 import { type Command, env, isMissing, prepared, pythonCheck, pythonPackages } from "./languages.ts"
 
@@ -35,28 +35,27 @@ for (const [name, [check, ...commands]] of Object.entries(programs)) {
   const from = join(examples, name)
   it.live.skipIf(isMissing(`the outbox with ${name}`, from, check))(
     `${name} commits an order, an event and a job`,
-    (context) =>
-      Effect.gen(function* () {
-        const url = yield* freshPostgres("empty")
-        const pool = yield* installOutbox(url)
-        const read = (query: string) => Effect.promise(() => pool.query(query).then(({ rows }) => rows))
-        yield* read(readFileSync(join(examples, "orders.sql"), "utf8"))
-        const cwd = yield* Effect.acquireRelease(
-          Effect.sync(() => mkdtempSync(join(tmpdir(), `gatehouse-outbox-${name}-`))),
-          (folder) => Effect.sync(() => rmSync(folder, { recursive: true, force: true })),
-        )
-        cpSync(from, cwd, { recursive: true })
-        // Prisma generates without its engine, whose host no registry is.
-        const variables = { ...env, DATABASE_URL: url, PRISMA_SCHEMA_ENGINE_BINARY: "/bin/true" }
-        yield* prepared(context, commands, { cwd, env: variables })
-        expect(yield* read("SELECT id::int, customer FROM orders")).toEqual([{ id: 1, customer: "ann" }])
-        const rows = yield* read(
-          "SELECT body::jsonb - 'idempotency_key' AS body FROM gatehouse_outbox.messages ORDER BY id",
-        )
-        expect(rows.map(({ body }) => body)).toEqual([
-          { type: "order.created", data: { order: 1 } },
-          { workflow: "send-email", input: { order: 1 }, priority: 5 },
-        ])
-      }),
+    function* (context) {
+      const url = yield* freshPostgres("empty")
+      const pool = yield* installOutbox(url)
+      const read = (query: string) => Effect.promise(() => pool.query(query).then(({ rows }) => rows))
+      yield* read(readFileSync(join(examples, "orders.sql"), "utf8"))
+      const cwd = yield* Effect.acquireRelease(
+        Effect.sync(() => mkdtempSync(join(tmpdir(), `gatehouse-outbox-${name}-`))),
+        (folder) => Effect.sync(() => rmSync(folder, { recursive: true, force: true })),
+      )
+      cpSync(from, cwd, { recursive: true })
+      // Prisma generates without its engine, whose host no registry is.
+      const variables = { ...env, DATABASE_URL: url, PRISMA_SCHEMA_ENGINE_BINARY: "/bin/true" }
+      yield* prepared(context, commands, { cwd, env: variables })
+      expect(yield* read("SELECT id::int, customer FROM orders")).toEqual([{ id: 1, customer: "ann" }])
+      const rows = yield* read(
+        "SELECT body::jsonb - 'idempotency_key' AS body FROM gatehouse_outbox.messages ORDER BY id",
+      )
+      expect(rows.map(({ body }) => body)).toEqual([
+        { type: "order.created", data: { order: 1 } },
+        { workflow: "send-email", input: { order: 1 }, priority: 5 },
+      ])
+    },
   )
 }

@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { spawn } from "node:child_process"
 import { once } from "node:events"
@@ -7,6 +6,7 @@ import { fileURLToPath } from "node:url"
 import { parseJson } from "#src/domain/exactJson.ts"
 import { get, make } from "../http/jobs/jobCalls.ts"
 import { makeTenant } from "../http/tenants.ts"
+import { layer } from "../support/it.ts"
 import { onPostgres, TestServer } from "../support/server.ts"
 import { until, within } from "../support/wait.ts"
 import { type Command, env, isMissing } from "./languages.ts"
@@ -45,147 +45,144 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("workers", 
   for (const [name, { check, program }] of Object.entries(programs)) {
     it.effect.skipIf(isMissing(`the worker in ${name}`, cwd, check))(
       `${name}: leases, fences, steps, lines and results, and a stop that finishes what is in flight`,
-      () =>
-        Effect.gen(function* () {
-          const { url } = yield* TestServer
-          const tenant = yield* makeTenant()
-          const job = (workflow: string, fields: object = {}) => make(tenant, { workflow, ...fields })
-          const [sum, slow, endless] = [yield* job("sum", { input: [1, 2] }), yield* job("slow"), yield* job("endless")]
-          const order = yield* job("order", { retry_delay_seconds: 1 })
-          const [hopeless, odd] = [yield* job("hopeless"), yield* job("odd")]
-          const decorated = yield* job("decorated", { max_attempts: 1 })
-          const variables = {
-            GATEHOUSE_URL: url,
-            GATEHOUSE_TOKEN: tenant.key,
-            PYTHONPATH,
-            PYTHONDONTWRITEBYTECODE: "1",
-          }
-          const { child, exit, said } = yield* started(program, variables)
-          const ended = (what: string, id: string, status: string) =>
-            until(what, get(tenant, id), (found) => found.status === status)
-          expect(yield* ended("the sum", sum, "completed")).toMatchObject({
-            result: { sum: 3, attempt: 1 },
-            progress: 0.5,
-            note: "half",
-          })
-          expect(yield* ended("the second attempt", order, "completed")).toMatchObject({
-            attempt: 2,
-            result: { number: 1 },
-            steps: [
-              { name: "charge", result: { number: 1 } },
-              { name: "nothing", result: null },
-            ],
-            attempt_log: [{ error: "no paper" }, { error: null }],
-          })
-          expect((yield* tenant.call("jobs/logs", { job_id: order }))["lines"]).toMatchObject([
-            { level: "debug", text: "attempt 1 " },
-            { level: "debug", text: "attempt 2 " },
-          ])
-          expect(yield* ended("the failure", hopeless, "failed")).toMatchObject({ attempt: 1, error: "no such report" })
-          const { error } = yield* ended("the other failure", odd, "failed")
-          expect(error).toMatch(/^The result is not JSON: /)
-          // Too long, not well-formed, and not a number: what decorates a job is cleaned, and never cut inside a pair.
-          expect(yield* ended("the decorated job", decorated, "failed")).toMatchObject({
-            attempt: 1,
-            error: `x${"😀".repeat(4_999)}`,
-            progress: 1,
-            note: `x${"😀".repeat(499)}`,
-          })
-          expect((yield* tenant.call("jobs/logs", { job_id: decorated }))["lines"]).toMatchObject(
-            ["\ufffd", "😀".repeat(1_000), "ab", ""].map((text) => ({ text })),
-          )
-          // Longer than its lease.
-          expect(yield* ended("the long job", slow, "completed")).toMatchObject({ attempt: 1, result: "done" })
-          yield* tenant.call("jobs/cancel", { job_id: endless })
-          yield* until("the abort", said, (text) => text.includes("aborted"))
-          yield* until("the fault", said, (text) => text.includes("fault: The job was lost: The job is canceled"))
-          const large = yield* job("large", { retry_delay_seconds: 1 })
-          expect(yield* ended("the step that is too large", large, "failed")).toMatchObject({
-            attempt: 1,
-            error: expect.stringContaining("The result of the step is not kept: ") as unknown,
-          })
-          expect((yield* said).match(/large made/g)).toHaveLength(1)
-          expect(yield* ended("the name that is used twice", yield* job("twice"), "failed")).toMatchObject({
-            attempt: 1,
-            error: 'The job has done a step "same": each step needs a name of its own.',
-          })
-          const deep = JSON.parse(`${"[".repeat(1_000)}${"]".repeat(1_000)}`) as unknown
-          yield* ended("the deep job", yield* job("hopeless", { input: deep, max_attempts: 1 }), "failed")
-          const last = yield* job("slow")
-          yield* ended("the claim", last, "running")
-          child.kill("SIGTERM")
-          const left = yield* job("sum", { input: [1] })
-          const [code] = yield* within(
-            "the worker to stop",
-            Effect.promise(() => exit),
-          )
-          expect(code, yield* said).toBe(0)
-          expect(yield* get(tenant, last)).toMatchObject({ status: "completed", result: "done", attempt: 1 })
-          expect((yield* get(tenant, left)).status).toBe("queued")
-        }),
+      function* () {
+        const { url } = yield* TestServer
+        const tenant = yield* makeTenant()
+        const job = (workflow: string, fields: object = {}) => make(tenant, { workflow, ...fields })
+        const [sum, slow, endless] = [yield* job("sum", { input: [1, 2] }), yield* job("slow"), yield* job("endless")]
+        const order = yield* job("order", { retry_delay_seconds: 1 })
+        const [hopeless, odd] = [yield* job("hopeless"), yield* job("odd")]
+        const decorated = yield* job("decorated", { max_attempts: 1 })
+        const variables = {
+          GATEHOUSE_URL: url,
+          GATEHOUSE_TOKEN: tenant.key,
+          PYTHONPATH,
+          PYTHONDONTWRITEBYTECODE: "1",
+        }
+        const { child, exit, said } = yield* started(program, variables)
+        const ended = (what: string, id: string, status: string) =>
+          until(what, get(tenant, id), (found) => found.status === status)
+        expect(yield* ended("the sum", sum, "completed")).toMatchObject({
+          result: { sum: 3, attempt: 1 },
+          progress: 0.5,
+          note: "half",
+        })
+        expect(yield* ended("the second attempt", order, "completed")).toMatchObject({
+          attempt: 2,
+          result: { number: 1 },
+          steps: [
+            { name: "charge", result: { number: 1 } },
+            { name: "nothing", result: null },
+          ],
+          attempt_log: [{ error: "no paper" }, { error: null }],
+        })
+        expect((yield* tenant.call("jobs/logs", { job_id: order }))["lines"]).toMatchObject([
+          { level: "debug", text: "attempt 1 " },
+          { level: "debug", text: "attempt 2 " },
+        ])
+        expect(yield* ended("the failure", hopeless, "failed")).toMatchObject({ attempt: 1, error: "no such report" })
+        const { error } = yield* ended("the other failure", odd, "failed")
+        expect(error).toMatch(/^The result is not JSON: /)
+        // Too long, not well-formed, and not a number: what decorates a job is cleaned, and never cut inside a pair.
+        expect(yield* ended("the decorated job", decorated, "failed")).toMatchObject({
+          attempt: 1,
+          error: `x${"😀".repeat(4_999)}`,
+          progress: 1,
+          note: `x${"😀".repeat(499)}`,
+        })
+        expect((yield* tenant.call("jobs/logs", { job_id: decorated }))["lines"]).toMatchObject(
+          ["\ufffd", "😀".repeat(1_000), "ab", ""].map((text) => ({ text })),
+        )
+        // Longer than its lease.
+        expect(yield* ended("the long job", slow, "completed")).toMatchObject({ attempt: 1, result: "done" })
+        yield* tenant.call("jobs/cancel", { job_id: endless })
+        yield* until("the abort", said, (text) => text.includes("aborted"))
+        yield* until("the fault", said, (text) => text.includes("fault: The job was lost: The job is canceled"))
+        const large = yield* job("large", { retry_delay_seconds: 1 })
+        expect(yield* ended("the step that is too large", large, "failed")).toMatchObject({
+          attempt: 1,
+          error: expect.stringContaining("The result of the step is not kept: ") as unknown,
+        })
+        expect((yield* said).match(/large made/g)).toHaveLength(1)
+        expect(yield* ended("the name that is used twice", yield* job("twice"), "failed")).toMatchObject({
+          attempt: 1,
+          error: 'The job has done a step "same": each step needs a name of its own.',
+        })
+        const deep = JSON.parse(`${"[".repeat(1_000)}${"]".repeat(1_000)}`) as unknown
+        yield* ended("the deep job", yield* job("hopeless", { input: deep, max_attempts: 1 }), "failed")
+        const last = yield* job("slow")
+        yield* ended("the claim", last, "running")
+        child.kill("SIGTERM")
+        const left = yield* job("sum", { input: [1] })
+        const [code] = yield* within(
+          "the worker to stop",
+          Effect.promise(() => exit),
+        )
+        expect(code, yield* said).toBe(0)
+        expect(yield* get(tenant, last)).toMatchObject({ status: "completed", result: "done", attempt: 1 })
+        expect((yield* get(tenant, left)).status).toBe("queued")
+      },
     )
   }
 
   it.effect.skipIf(isMissing("the numbers in Python", cwd, ["python3", ...python]))(
     "numbers that a handler in Python passes on keep their text",
-    () =>
-      Effect.gen(function* () {
-        const { url } = yield* TestServer
-        const tenant = yield* makeTenant()
-        const text = '{"id":9007199254740993,"in":[1.0,1e-400,{"zero":-0,"long":123456789.123456789012345}]}'
-        const id = yield* make(tenant, { workflow: "exact", input: parseJson(text) })
-        const variables = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: tenant.key, PYTHONPATH, PYTHONDONTWRITEBYTECODE: "1" }
-        const { said } = yield* started(["python3", "story.py"], variables)
-        const found = yield* until(
-          "the job",
-          get(tenant, id),
-          ({ status }) => status === "completed" || status === "failed",
-        )
-        expect(found.error, yield* said).toBeNull()
-        const job = (yield* tenant.ask("jobs/get", { job_id: id })).text
-        const copy = text.replace("9007199254740993", "9007199254740994")
-        expect(job.replaceAll(" ", "")).toContain(`"result":{"read":${text},"copy":${copy},"one":1.0,"sum":1.5}`)
-        expect(job.replaceAll(" ", "")).toContain(`"result":${text}`)
-      }),
+    function* () {
+      const { url } = yield* TestServer
+      const tenant = yield* makeTenant()
+      const text = '{"id":9007199254740993,"in":[1.0,1e-400,{"zero":-0,"long":123456789.123456789012345}]}'
+      const id = yield* make(tenant, { workflow: "exact", input: parseJson(text) })
+      const variables = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: tenant.key, PYTHONPATH, PYTHONDONTWRITEBYTECODE: "1" }
+      const { said } = yield* started(["python3", "story.py"], variables)
+      const found = yield* until(
+        "the job",
+        get(tenant, id),
+        ({ status }) => status === "completed" || status === "failed",
+      )
+      expect(found.error, yield* said).toBeNull()
+      const job = (yield* tenant.ask("jobs/get", { job_id: id })).text
+      const copy = text.replace("9007199254740993", "9007199254740994")
+      expect(job.replaceAll(" ", "")).toContain(`"result":{"read":${text},"copy":${copy},"one":1.0,"sum":1.5}`)
+      expect(job.replaceAll(" ", "")).toContain(`"result":${text}`)
+    },
   )
 
   it.effect.skipIf(isMissing("the wrong key in Python", cwd, ["python3", ...python]))(
     "a refused key ends the worker with the service's sentence",
-    () =>
-      Effect.gen(function* () {
-        const { url } = yield* TestServer
-        const variables = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: `svc_${"x".repeat(42)}`, PYTHONPATH }
-        for (const args of [[], ["asyncio"]]) {
-          const { exit, said } = yield* started(["python3", "story.py", ...args], variables)
-          const [code] = yield* within(
-            "the worker to end",
-            Effect.promise(() => exit),
-          )
-          expect(code).toBe(1)
-          expect(yield* said).toContain("RequestFailed: The key is not valid.")
-          // Seen failing: the error of http.client has the key in it.
-          const odd = yield* started(["python3", "story.py", ...args], {
-            ...variables,
-            GATEHOUSE_TOKEN: "svc_secret\nx",
-          })
-          yield* within(
-            "the worker to refuse its key",
-            Effect.promise(() => odd.exit),
-          )
-          expect(yield* odd.said).toContain("ValueError: The key has characters that no header can have")
-          expect(yield* odd.said).not.toContain("svc_secret")
-          // Seen failing: each line of on_error had the password.
-          const open = yield* started(["python3", "story.py", ...args], {
-            ...variables,
-            GATEHOUSE_URL: "http://user:s3cret@127.0.0.1:9",
-          })
-          yield* within(
-            "the worker to refuse its address",
-            Effect.promise(() => open.exit),
-          )
-          expect(yield* open.said).toContain("ValueError: The URL must have no user name or password.")
-          expect(yield* open.said).not.toContain("s3cret")
-        }
-      }),
+    function* () {
+      const { url } = yield* TestServer
+      const variables = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: `svc_${"x".repeat(42)}`, PYTHONPATH }
+      for (const args of [[], ["asyncio"]]) {
+        const { exit, said } = yield* started(["python3", "story.py", ...args], variables)
+        const [code] = yield* within(
+          "the worker to end",
+          Effect.promise(() => exit),
+        )
+        expect(code).toBe(1)
+        expect(yield* said).toContain("RequestFailed: The key is not valid.")
+        // Seen failing: the error of http.client has the key in it.
+        const odd = yield* started(["python3", "story.py", ...args], {
+          ...variables,
+          GATEHOUSE_TOKEN: "svc_secret\nx",
+        })
+        yield* within(
+          "the worker to refuse its key",
+          Effect.promise(() => odd.exit),
+        )
+        expect(yield* odd.said).toContain("ValueError: The key has characters that no header can have")
+        expect(yield* odd.said).not.toContain("svc_secret")
+        // Seen failing: each line of on_error had the password.
+        const open = yield* started(["python3", "story.py", ...args], {
+          ...variables,
+          GATEHOUSE_URL: "http://user:s3cret@127.0.0.1:9",
+        })
+        yield* within(
+          "the worker to refuse its address",
+          Effect.promise(() => open.exit),
+        )
+        expect(yield* open.said).toContain("ValueError: The URL must have no user name or password.")
+        expect(yield* open.said).not.toContain("s3cret")
+      }
+    },
   )
 })

@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { afterAll, beforeAll, expect, it } from "@effect/vitest"
+import { afterAll, beforeAll, expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { spawn, spawnSync } from "node:child_process"
 import { once } from "node:events"
@@ -21,6 +20,7 @@ import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { freshPostgres } from "../support/databases.ts"
 import { run } from "../support/cli.ts"
+import { it } from "../support/it.ts"
 import { encryptionKey } from "../support/server.ts"
 import { hasTools, toolPath } from "../support/tools.ts"
 
@@ -97,38 +97,34 @@ it("is small, and has only the files of the repository that it names", () => {
   expect(javascript.filter((path) => /"#src\/|from "[^"]*\.ts"/.test(readFileSync(path, "utf8")))).toEqual([])
 })
 
-it.live("its commands work in an empty folder: one serves, and the others call it", () =>
-  Effect.gen(function* () {
-    const { version } = JSON.parse(readFileSync(join(repository, "package.json"), "utf8")) as { version: string }
-    expect(yield* run("npx", ["--no-install", "gatehouse", "--version"], { cwd: installed })).toMatchObject({
-      out: `gatehouse v${version}\n`,
-      code: 0,
-    })
-    const env = { PATH: process.env["PATH"], PORT: "0", LOG_FORMAT: "json" }
-    const { child, url } = yield* started(command, ["serve"], { cwd: installed, env })
-    const project = yield* gatehouse(["projects", "create", "docs"], { env: { GATEHOUSE_URL: url } })
-    expect(project, project.err).toMatchObject({ out: expect.stringMatching(/^\w{26}\n$/), code: 0 })
-    const key = yield* gatehouse(["keys", "create", "ci", "--project", project.out.trim(), "--url", url])
-    const valid = yield* gatehouse(["keys", "validate", "--json"], { env: { GATEHOUSE_URL: url }, stdin: key.out })
-    expect(JSON.parse(valid.out)).toMatchObject({ projectId: project.out.trim() })
-    child.kill("SIGTERM")
-    expect(yield* Effect.promise(() => once(child, "exit"))).toEqual([0, null])
-    expect(readdirSync(join(installed, "data")).sort()).toEqual(["encryption.key", "lock", "postgres"])
-  }),
-)
+it.live("its commands work in an empty folder: one serves, and the others call it", function* () {
+  const { version } = JSON.parse(readFileSync(join(repository, "package.json"), "utf8")) as { version: string }
+  expect(yield* run("npx", ["--no-install", "gatehouse", "--version"], { cwd: installed })).toMatchObject({
+    out: `gatehouse v${version}\n`,
+    code: 0,
+  })
+  const env = { PATH: process.env["PATH"], PORT: "0", LOG_FORMAT: "json" }
+  const { child, url } = yield* started(command, ["serve"], { cwd: installed, env })
+  const project = yield* gatehouse(["projects", "create", "docs"], { env: { GATEHOUSE_URL: url } })
+  expect(project, project.err).toMatchObject({ out: expect.stringMatching(/^\w{26}\n$/), code: 0 })
+  const key = yield* gatehouse(["keys", "create", "ci", "--project", project.out.trim(), "--url", url])
+  const valid = yield* gatehouse(["keys", "validate", "--json"], { env: { GATEHOUSE_URL: url }, stdin: key.out })
+  expect(JSON.parse(valid.out)).toMatchObject({ projectId: project.out.trim() })
+  child.kill("SIGTERM")
+  expect(yield* Effect.promise(() => once(child, "exit"))).toEqual([0, null])
+  expect(readdirSync(join(installed, "data")).sort()).toEqual(["encryption.key", "lock", "postgres"])
+})
 
-it.live.skipIf(!hasTools)("publint and arethetypeswrong find nothing", () =>
-  Effect.gen(function* () {
-    const tarball = join(
-      scratch,
-      readdirSync(scratch).find((name) => name.endsWith(".tgz"))!,
-    )
-    const linted = yield* run(toolPath("publint"), [tarball, "--strict"])
-    expect(linted, linted.out + linted.err).toMatchObject({ code: 0 })
-    const typed = yield* run(toolPath("attw"), [tarball, "--profile", "esm-only"])
-    expect(typed, typed.out + typed.err).toMatchObject({ code: 0 })
-  }),
-)
+it.live.skipIf(!hasTools)("publint and arethetypeswrong find nothing", function* () {
+  const tarball = join(
+    scratch,
+    readdirSync(scratch).find((name) => name.endsWith(".tgz"))!,
+  )
+  const linted = yield* run(toolPath("publint"), [tarball, "--strict"])
+  expect(linted, linted.out + linted.err).toMatchObject({ code: 0 })
+  const typed = yield* run(toolPath("attw"), [tarball, "--profile", "esm-only"])
+  expect(typed, typed.out + typed.err).toMatchObject({ code: 0 })
+})
 
 const consumer = `
 import { Effect } from "effect"
@@ -151,85 +147,82 @@ const said = [typeof Gatehouse.make, Object.keys(Api.groups).length > 5, gatehou
 process.stdout.write(said.join(" "))
 `
 
-it.live("its entries can be imported, with types", () =>
-  Effect.gen(function* () {
-    writeFileSync(join(installed, "consumer.ts"), consumer)
-    // The types that a consumer has, because Vite is an optional peer.
-    mkdirSync(join(installed, "node_modules/@types"), { recursive: true })
-    for (const name of ["vite", "@types/node"]) {
-      rmSync(join(installed, "node_modules", name), { recursive: true, force: true })
-      symlinkSync(realpathSync(join(repository, "node_modules", name)), join(installed, "node_modules", name))
-    }
-    for (const [module, resolution] of [
-      ["nodenext", "nodenext"],
-      ["esnext", "bundler"],
-    ]) {
-      const args = [
-        "--noEmit",
-        "--strict",
-        "--target",
-        "es2024",
-        "--types",
-        "node",
-        "--skipLibCheck",
-        "--module",
-        module!,
-        "--moduleResolution",
-        resolution!,
-        "consumer.ts",
-      ]
-      const checked = yield* run(process.execPath, [join(repository, "node_modules/typescript/bin/tsc"), ...args], {
-        cwd: installed,
-      })
-      expect(checked, checked.out).toMatchObject({ code: 0 })
-    }
-    const imported = yield* run(process.execPath, ["consumer.ts"], { cwd: installed })
-    expect(imported, imported.err).toMatchObject({ out: "function true gatehouse function", code: 0 })
-  }),
-)
+it.live("its entries can be imported, with types", function* () {
+  writeFileSync(join(installed, "consumer.ts"), consumer)
+  // The types that a consumer has, because Vite is an optional peer.
+  mkdirSync(join(installed, "node_modules/@types"), { recursive: true })
+  for (const name of ["vite", "@types/node"]) {
+    rmSync(join(installed, "node_modules", name), { recursive: true, force: true })
+    symlinkSync(realpathSync(join(repository, "node_modules", name)), join(installed, "node_modules", name))
+  }
+  for (const [module, resolution] of [
+    ["nodenext", "nodenext"],
+    ["esnext", "bundler"],
+  ]) {
+    const args = [
+      "--noEmit",
+      "--strict",
+      "--target",
+      "es2024",
+      "--types",
+      "node",
+      "--skipLibCheck",
+      "--module",
+      module!,
+      "--moduleResolution",
+      resolution!,
+      "consumer.ts",
+    ]
+    const checked = yield* run(process.execPath, [join(repository, "node_modules/typescript/bin/tsc"), ...args], {
+      cwd: installed,
+    })
+    expect(checked, checked.out).toMatchObject({ code: 0 })
+  }
+  const imported = yield* run(process.execPath, ["consumer.ts"], { cwd: installed })
+  expect(imported, imported.err).toMatchObject({ out: "function true gatehouse function", code: 0 })
+})
 
 const vites = hasTools ? ["vite-5", "vite-6", "vite-7"] : []
-it.live.each(vites)("the plugin runs in %s, and has its types", (vite) =>
-  Effect.gen(function* () {
-    const { peerDependencies } = JSON.parse(readFileSync(join(repository, "package.json"), "utf8")) as {
-      readonly peerDependencies: object
-    }
-    expect(peerDependencies).toEqual({ vite: ">=5" })
-    const site = join(scratch, vite)
-    mkdirSync(join(site, "node_modules"), { recursive: true })
-    const link = (name: string, target: string) => symlinkSync(realpathSync(target), join(site, "node_modules", name))
-    link("vite", join(repository, "tools/node_modules", vite))
-    cpSync(join(installed, "node_modules/gatehouse-server"), join(site, "node_modules/gatehouse-server"), {
-      recursive: true,
-    })
-    link("effect", join(installed, "node_modules/effect"))
-    mkdirSync(join(site, "node_modules/@types"))
-    link("@types/node", join(repository, "node_modules/@types/node"))
-    writeFileSync(join(site, "package.json"), `{"private":true,"type":"module"}`)
-    writeFileSync(join(site, "index.html"), `<script type="module" src="/main.js"></script>`)
-    writeFileSync(join(site, "main.js"), `document.title = "docs"`)
-    const config = `
+it.live.each(vites)("the plugin runs in %s, and has its types", function* (vite) {
+  const { peerDependencies } = JSON.parse(readFileSync(join(repository, "package.json"), "utf8")) as {
+    readonly peerDependencies: object
+  }
+  expect(peerDependencies).toEqual({ vite: ">=5" })
+  const site = join(scratch, vite)
+  mkdirSync(join(site, "node_modules"), { recursive: true })
+  const link = (name: string, target: string) => symlinkSync(realpathSync(target), join(site, "node_modules", name))
+  link("vite", join(repository, "tools/node_modules", vite))
+  cpSync(join(installed, "node_modules/gatehouse-server"), join(site, "node_modules/gatehouse-server"), {
+    recursive: true,
+  })
+  link("effect", join(installed, "node_modules/effect"))
+  mkdirSync(join(site, "node_modules/@types"))
+  link("@types/node", join(repository, "node_modules/@types/node"))
+  writeFileSync(join(site, "package.json"), `{"private":true,"type":"module"}`)
+  writeFileSync(join(site, "index.html"), `<script type="module" src="/main.js"></script>`)
+  writeFileSync(join(site, "main.js"), `document.title = "docs"`)
+  const config = `
       import gatehouse from "gatehouse-server/vite"
       import { defineConfig } from "vite"
       export default defineConfig({ plugins: [gatehouse({ url: "http://127.0.0.1:9" })] })`
-    writeFileSync(join(site, "vite.config.ts"), config)
-    const compiler = join(repository, "node_modules/typescript/bin/tsc")
-    const options = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--types", "node"]
-    const args = [compiler, ...options, "--skipLibCheck", "vite.config.ts"]
-    const checked = yield* run(process.execPath, args, { cwd: site })
-    expect(checked, checked.out).toMatchObject({ code: 0 })
-    const env = { ...process.env, GITHUB_ACTIONS: "true", ACTIONS_ID_TOKEN_REQUEST_URL: "" }
-    const built = yield* run(process.execPath, [join(site, "node_modules/vite/bin/vite.js"), "build"], {
-      cwd: site,
-      env,
-    })
-    expect(built, built.err).toMatchObject({ code: 0 })
-    expect(built.out + built.err).toContain('Add "permissions: id-token: write"')
-  }),
-)
+  writeFileSync(join(site, "vite.config.ts"), config)
+  const compiler = join(repository, "node_modules/typescript/bin/tsc")
+  const options = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--types", "node"]
+  const args = [compiler, ...options, "--skipLibCheck", "vite.config.ts"]
+  const checked = yield* run(process.execPath, args, { cwd: site })
+  expect(checked, checked.out).toMatchObject({ code: 0 })
+  const env = { ...process.env, GITHUB_ACTIONS: "true", ACTIONS_ID_TOKEN_REQUEST_URL: "" }
+  const built = yield* run(process.execPath, [join(site, "node_modules/vite/bin/vite.js"), "build"], {
+    cwd: site,
+    env,
+  })
+  expect(built, built.err).toMatchObject({ code: 0 })
+  expect(built.out + built.err).toContain('Add "permissions: id-token: write"')
+})
 
-it.live("the image's steps work: production dependencies only, a user that can write nothing, its health check", () =>
-  Effect.gen(function* () {
+it.live(
+  "the image's steps work: production dependencies only, a user that can write nothing, its health check",
+  function* () {
     const dockerfile = readFileSync(join(repository, "Dockerfile"), "utf8")
     const [, install] = /^RUN npm (ci --omit=dev.*)$/m.exec(dockerfile)!
     const [, check] = /^HEALTHCHECK .* CMD (\[.*\])$/m.exec(dockerfile)!
@@ -261,5 +254,5 @@ it.live("the image's steps work: production dependencies only, a user that can w
     expect(yield* Effect.promise(() => once(child, "exit"))).toEqual([0, null])
     expect((yield* health(new URL(url).port)).code).toBe(1)
     expect(readdirSync(image).sort()).toEqual(["LICENSE", "dist", "node_modules", "package-lock.json", "package.json"])
-  }),
+  },
 )

@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.live is a test, and expect takes a message */
-import { afterAll, beforeAll, describe, expect, it } from "@effect/vitest"
+import { afterAll, beforeAll, describe, expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { spawnSync } from "node:child_process"
 import {
@@ -18,6 +17,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { run } from "../support/cli.ts"
+import { it } from "../support/it.ts"
 import { adminToken, guarded, TestServer } from "../support/server.ts"
 import { hasTools, toolPath } from "../support/tools.ts"
 
@@ -201,41 +201,35 @@ describe.each(Object.keys(consumers))("gatehouse-%s", (name) => {
     }).pipe(Effect.provide(TestServer.layer(guarded))),
   )
 
-  it.live("is loaded by require in each version of Node that its engines name", () =>
-    Effect.gen(function* () {
-      const { engines } = JSON.parse(readFileSync(join(repository, "packages", name, "package.json"), "utf8")) as {
-        readonly engines: object
-      }
-      // The first versions that load an ES module with require without a flag.
-      expect(engines).toEqual({ node: "^20.19.0 || >=22.12.0" })
-      const source = `process.stdout.write(typeof require("gatehouse-${name}"))`
-      expect(yield* run(process.execPath, ["-e", source], { cwd: folder })).toMatchObject({ out: "object", code: 0 })
-    }),
-  )
+  it.live("is loaded by require in each version of Node that its engines name", function* () {
+    const { engines } = JSON.parse(readFileSync(join(repository, "packages", name, "package.json"), "utf8")) as {
+      readonly engines: object
+    }
+    // The first versions that load an ES module with require without a flag.
+    expect(engines).toEqual({ node: "^20.19.0 || >=22.12.0" })
+    const source = `process.stdout.write(typeof require("gatehouse-${name}"))`
+    expect(yield* run(process.execPath, ["-e", source], { cwd: folder })).toMatchObject({ out: "object", code: 0 })
+  })
 
-  it.live.each(name === "gateway" ? Object.keys(frameworks) : [])("compiles in a project of %s", (framework) =>
-    Effect.gen(function* () {
-      const project = join(folder, framework)
-      mkdirSync(join(project, "node_modules/@types"), { recursive: true })
-      cpSync(join(folder, "node_modules/gatehouse-gateway"), join(project, "node_modules/gatehouse-gateway"), {
-        recursive: true,
-      })
-      for (const needed of [framework, "@types/node", ...(framework === "express" ? ["@types/express"] : [])]) {
-        linkOf(project, needed)
-      }
-      writeFileSync(join(project, "package.json"), `{"private":true,"type":"module"}`)
-      writeFileSync(join(project, "server.ts"), frameworks[framework]!)
-      const checked = yield* compiled(project, "server.ts", "--skipLibCheck")
-      expect(checked, checked.out).toMatchObject({ code: 0 })
-    }),
-  )
+  it.live.each(name === "gateway" ? Object.keys(frameworks) : [])("compiles in a project of %s", function* (framework) {
+    const project = join(folder, framework)
+    mkdirSync(join(project, "node_modules/@types"), { recursive: true })
+    cpSync(join(folder, "node_modules/gatehouse-gateway"), join(project, "node_modules/gatehouse-gateway"), {
+      recursive: true,
+    })
+    for (const needed of [framework, "@types/node", ...(framework === "express" ? ["@types/express"] : [])]) {
+      linkOf(project, needed)
+    }
+    writeFileSync(join(project, "package.json"), `{"private":true,"type":"module"}`)
+    writeFileSync(join(project, "server.ts"), frameworks[framework]!)
+    const checked = yield* compiled(project, "server.ts", "--skipLibCheck")
+    expect(checked, checked.out).toMatchObject({ code: 0 })
+  })
 
-  it.live.skipIf(!hasTools)("publint and arethetypeswrong find nothing", () =>
-    Effect.gen(function* () {
-      const linted = yield* run(toolPath("publint"), [tarball, "--strict"], { cwd: folder })
-      expect(linted, linted.out + linted.err).toMatchObject({ code: 0 })
-      const typed = yield* run(toolPath("attw"), [tarball, "--profile", "esm-only"], { cwd: folder })
-      expect(typed, typed.out + typed.err).toMatchObject({ code: 0 })
-    }),
-  )
+  it.live.skipIf(!hasTools)("publint and arethetypeswrong find nothing", function* () {
+    const linted = yield* run(toolPath("publint"), [tarball, "--strict"], { cwd: folder })
+    expect(linted, linted.out + linted.err).toMatchObject({ code: 0 })
+    const typed = yield* run(toolPath("attw"), [tarball, "--profile", "esm-only"], { cwd: folder })
+    expect(typed, typed.out + typed.err).toMatchObject({ code: 0 })
+  })
 })

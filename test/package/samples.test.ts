@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.live is a test, and expect takes a message */
-import { afterAll, beforeAll, expect, it } from "@effect/vitest"
+import { afterAll, beforeAll, expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { OpenApi } from "effect/http-api"
 import { spawnSync } from "node:child_process"
@@ -10,6 +9,7 @@ import { fileURLToPath } from "node:url"
 import { Api } from "#src/http/api/Api.ts"
 import { type Document, groupsOf, languages, samplesOf } from "#src/http/server/docsPage.ts"
 import { run } from "../support/cli.ts"
+import { it } from "../support/it.ts"
 import { adminToken, guarded, TestServer } from "../support/server.ts"
 
 const repository = fileURLToPath(new URL("../../", import.meta.url))

@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
-import { expect, it, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { OpenApi } from "effect/http-api"
 import { readFileSync } from "node:fs"
@@ -7,6 +6,7 @@ import { parseJson as parseExactly } from "#src/domain/exactJson.ts"
 import { Api } from "#src/http/api/Api.ts"
 import { type Document, generate } from "../../packages/client/generator.ts"
 import { bind, type CallOptions, GatehouseError, type Operations } from "../../packages/client/src/runtime.ts"
+import { it, layer } from "../support/it.ts"
 import { makeReceiver } from "../support/receiver.ts"
 import { adminToken, guarded, TestServer } from "../support/server.ts"
 
@@ -52,22 +52,21 @@ it("refuses an address with a password, and does not repeat it", () => {
 
 layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-client", (it) => {
   // Seen failing: fetch followed the redirect.
-  it.effect("follows no redirect", () =>
-    Effect.gen(function* () {
-      const [elsewhere, redirecting] = [yield* makeReceiver(), yield* makeReceiver()]
-      redirecting.behave({ status: 308, headers: { location: elsewhere.url } })
-      const validated = clientOf(redirecting.url, adminToken)["keys"]!["validate"]!({ key: "svc_x" })
-      const error = yield* Effect.promise(() => validated.catch((error: unknown) => error))
-      expect(error).toMatchObject({
-        status: 308,
-        message: `The service redirects to ${elsewhere.url}, and a redirect is not followed. Use that address if you trust it.`,
-      })
-      expect(elsewhere.received).toEqual([])
-    }),
-  )
+  it.effect("follows no redirect", function* () {
+    const [elsewhere, redirecting] = [yield* makeReceiver(), yield* makeReceiver()]
+    redirecting.behave({ status: 308, headers: { location: elsewhere.url } })
+    const validated = clientOf(redirecting.url, adminToken)["keys"]!["validate"]!({ key: "svc_x" })
+    const error = yield* Effect.promise(() => validated.catch((error: unknown) => error))
+    expect(error).toMatchObject({
+      status: 308,
+      message: `The service redirects to ${elsewhere.url}, and a redirect is not followed. Use that address if you trust it.`,
+    })
+    expect(elsewhere.received).toEqual([])
+  })
 
-  it.effect("calls operations with ids in the path, a query and a body, and with both kinds of credentials", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "calls operations with ids in the path, a query and a body, and with both kinds of credentials",
+    function* () {
       const { url } = yield* TestServer
       yield* Effect.promise(async () => {
         const admin = clientOf(`${url}/`, adminToken)
@@ -82,97 +81,87 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-clien
         expect(await tenant["jobs"]!["get"]!({ job_id })).toMatchObject({ status: "queued" })
         expect(await tenant["webhooks"]!["list"]!()).toEqual({ webhook_endpoints: [] })
       })
-    }),
+    },
   )
 
-  it.effect("what is passed on keeps the text of its numbers", () =>
-    Effect.gen(function* () {
-      const { url } = yield* TestServer
-      yield* Effect.promise(async () => {
-        const admin = clientOf(url, adminToken)
-        const { orgId } = await admin["orgs"]!["create"]!({ name: "numbers" })
-        const { key } = await admin["keys"]!["createForOrg"]!({ orgId, name: "k" })
-        const text = '{"id":9007199254740993,"in":[1.0,-0,{"tiny":1e-400}]}'
-        const [tenant, exact] = [clientOf(url, key), clientOf(url, key, { parse: parseExactly })]
-        const first = await exact["jobs"]!["create"]!({ workflow: "w", input: parseExactly(text) })
-        const { input } = await tenant["jobs"]!["get"]!({ job_id: first["job_id"] })
-        expect(input).toEqual({ id: Number("9007199254740993"), in: [1, -0, { tiny: 0 }] })
-        expect(JSON.stringify(input)).toBe(text)
-        const { job_id } = await tenant["jobs"]!["create"]!({ workflow: "w", input })
-        const job = await exact["jobs"]!["get"]!({ job_id })
-        expect(JSON.stringify({ ...(job["input"] as unknown as object) })).toBe(text)
-      })
-    }),
-  )
+  it.effect("what is passed on keeps the text of its numbers", function* () {
+    const { url } = yield* TestServer
+    yield* Effect.promise(async () => {
+      const admin = clientOf(url, adminToken)
+      const { orgId } = await admin["orgs"]!["create"]!({ name: "numbers" })
+      const { key } = await admin["keys"]!["createForOrg"]!({ orgId, name: "k" })
+      const text = '{"id":9007199254740993,"in":[1.0,-0,{"tiny":1e-400}]}'
+      const [tenant, exact] = [clientOf(url, key), clientOf(url, key, { parse: parseExactly })]
+      const first = await exact["jobs"]!["create"]!({ workflow: "w", input: parseExactly(text) })
+      const { input } = await tenant["jobs"]!["get"]!({ job_id: first["job_id"] })
+      expect(input).toEqual({ id: Number("9007199254740993"), in: [1, -0, { tiny: 0 }] })
+      expect(JSON.stringify(input)).toBe(text)
+      const { job_id } = await tenant["jobs"]!["create"]!({ workflow: "w", input })
+      const job = await exact["jobs"]!["get"]!({ job_id })
+      expect(JSON.stringify({ ...(job["input"] as unknown as object) })).toBe(text)
+    })
+  })
 
-  it.effect("an answer other than 2xx is an error with status, code and request id", () =>
-    Effect.gen(function* () {
-      const { url } = yield* TestServer
-      yield* Effect.promise(async () => {
-        const failure = async (call: Promise<unknown>) => call.then(() => undefined).catch((error: unknown) => error)
-        const missing = await failure(clientOf(url, adminToken)["orgs"]!["get"]!({ orgId: "../keys" }))
-        expect(missing).toBeInstanceOf(GatehouseError)
-        expect(missing).toMatchObject({ status: 404, code: "not_found", requestId: expect.stringMatching(/^\S{36}$/) })
-        const refused = await failure(clientOf(url)["jobs"]!["list"]!({}))
-        expect(refused).toMatchObject({ status: 401, code: "unauthorized", message: expect.stringMatching(/key/) })
-        const foreign = await failure(clientOf(`${url}/nope`)["orgs"]!["list"]!())
-        expect(foreign).toMatchObject({ status: 404 })
-      })
-    }),
-  )
+  it.effect("an answer other than 2xx is an error with status, code and request id", function* () {
+    const { url } = yield* TestServer
+    yield* Effect.promise(async () => {
+      const failure = async (call: Promise<unknown>) => call.then(() => undefined).catch((error: unknown) => error)
+      const missing = await failure(clientOf(url, adminToken)["orgs"]!["get"]!({ orgId: "../keys" }))
+      expect(missing).toBeInstanceOf(GatehouseError)
+      expect(missing).toMatchObject({ status: 404, code: "not_found", requestId: expect.stringMatching(/^\S{36}$/) })
+      const refused = await failure(clientOf(url)["jobs"]!["list"]!({}))
+      expect(refused).toMatchObject({ status: 401, code: "unauthorized", message: expect.stringMatching(/key/) })
+      const foreign = await failure(clientOf(`${url}/nope`)["orgs"]!["list"]!())
+      expect(foreign).toMatchObject({ status: 404 })
+    })
+  })
 
-  it.effect("a repeated call with the same idempotency key creates one thing", () =>
-    Effect.gen(function* () {
-      const { url } = yield* TestServer
-      yield* Effect.promise(async () => {
-        const { create } = clientOf(url, adminToken)["orgs"]!
-        const options = { idempotencyKey: "once-only" }
-        const [one, two] = [await create!({ name: "x" }, options), await create!({ name: "x" }, options)]
-        expect(two).toEqual(one)
-      })
-    }),
-  )
+  it.effect("a repeated call with the same idempotency key creates one thing", function* () {
+    const { url } = yield* TestServer
+    yield* Effect.promise(async () => {
+      const { create } = clientOf(url, adminToken)["orgs"]!
+      const options = { idempotencyKey: "once-only" }
+      const [one, two] = [await create!({ name: "x" }, options), await create!({ name: "x" }, options)]
+      expect(two).toEqual(one)
+    })
+  })
 
-  it.effect("what changes is a stream of events with their names", () =>
-    Effect.gen(function* () {
-      const { url } = yield* TestServer
-      yield* Effect.promise(async () => {
-        const admin = clientOf(url, adminToken)
-        const { orgId } = await admin["orgs"]!["create"]!({ name: "watched" })
-        const { key } = await admin["keys"]!["createForOrg"]!({ orgId, name: "k" })
-        const tenant = clientOf(url, key)
-        const stream = (await tenant["live"]!["follow"]!()) as unknown as AsyncIterable<{ event: string; data: object }>
-        const { job_id } = await tenant["jobs"]!["create"]!({ workflow: "w" })
-        for await (const { event, data } of stream) {
-          if (event !== "job") continue
-          expect(data).toMatchObject({ orgId })
-          expect(JSON.stringify(data)).toContain(job_id)
-          break
-        }
-      })
-    }),
-  )
+  it.effect("what changes is a stream of events with their names", function* () {
+    const { url } = yield* TestServer
+    yield* Effect.promise(async () => {
+      const admin = clientOf(url, adminToken)
+      const { orgId } = await admin["orgs"]!["create"]!({ name: "watched" })
+      const { key } = await admin["keys"]!["createForOrg"]!({ orgId, name: "k" })
+      const tenant = clientOf(url, key)
+      const stream = (await tenant["live"]!["follow"]!()) as unknown as AsyncIterable<{ event: string; data: object }>
+      const { job_id } = await tenant["jobs"]!["create"]!({ workflow: "w" })
+      for await (const { event, data } of stream) {
+        if (event !== "job") continue
+        expect(data).toMatchObject({ orgId })
+        expect(JSON.stringify(data)).toContain(job_id)
+        break
+      }
+    })
+  })
 
-  it.effect("the chat is a stream of parts", () =>
-    Effect.gen(function* () {
-      const { url } = yield* TestServer
-      yield* Effect.promise(async () => {
-        const admin = clientOf(url, adminToken)
-        const { orgId } = await admin["orgs"]!["create"]!({ name: "o" })
-        const { projectId } = await admin["projects"]!["create"]!({ name: "docs", orgId })
-        const { key } = await admin["keys"]!["createForProject"]!({ name: "k", projectId })
-        const stream = (await clientOf(url, key)["chat"]!["answer"]!({
-          messages: [{ role: "user", content: "How do I rotate a key?" }],
-          docsPages: { keys: "# Keys\n\nA key is rotated by a new one." },
-        })) as unknown as AsyncIterable<{ readonly type: string; readonly delta?: string }>
-        const parts: Array<{ readonly type: string; readonly delta?: string }> = []
-        for await (const part of stream) parts.push(part)
-        expect(parts[0]).toEqual({ type: "start" })
-        expect(parts.at(-1)).toMatchObject({ type: "finish" })
-        expect(parts.map(({ delta = "" }) => delta).join("")).toContain("A key is rotated")
-      })
-    }),
-  )
+  it.effect("the chat is a stream of parts", function* () {
+    const { url } = yield* TestServer
+    yield* Effect.promise(async () => {
+      const admin = clientOf(url, adminToken)
+      const { orgId } = await admin["orgs"]!["create"]!({ name: "o" })
+      const { projectId } = await admin["projects"]!["create"]!({ name: "docs", orgId })
+      const { key } = await admin["keys"]!["createForProject"]!({ name: "k", projectId })
+      const stream = (await clientOf(url, key)["chat"]!["answer"]!({
+        messages: [{ role: "user", content: "How do I rotate a key?" }],
+        docsPages: { keys: "# Keys\n\nA key is rotated by a new one." },
+      })) as unknown as AsyncIterable<{ readonly type: string; readonly delta?: string }>
+      const parts: Array<{ readonly type: string; readonly delta?: string }> = []
+      for await (const part of stream) parts.push(part)
+      expect(parts[0]).toEqual({ type: "start" })
+      expect(parts.at(-1)).toMatchObject({ type: "finish" })
+      expect(parts.map(({ delta = "" }) => delta).join("")).toContain("A key is rotated")
+    })
+  })
 })
 
 it("refuses a definition whose parameter is also a field of the body", () => {

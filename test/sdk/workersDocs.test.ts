@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { spawn, spawnSync } from "node:child_process"
 import { once } from "node:events"
@@ -7,6 +6,7 @@ import { fileURLToPath } from "node:url"
 import { blocks } from "../docs/pages.ts"
 import { get, make } from "../http/jobs/jobCalls.ts"
 import { makeTenant } from "../http/tenants.ts"
+import { layer } from "../support/it.ts"
 import { onPostgres, TestServer } from "../support/server.ts"
 import { until, within } from "../support/wait.ts"
 
@@ -17,8 +17,9 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("docs/worke
   it.effect.each([
     { name: "with its package", program: withPackage!.text },
     { name: "alone", program: alone!.text },
-  ])("has a Python worker, $name, that finishes jobs, retries errors, and stops at SIGTERM", ({ program }, { skip }) =>
-    Effect.gen(function* () {
+  ])(
+    "has a Python worker, $name, that finishes jobs, retries errors, and stops at SIGTERM",
+    function* ({ program }, { skip }) {
       skip(spawnSync("python3", ["--version"]).status !== 0, "there is no python3 here")
       const { url } = yield* TestServer
       const tenant = yield* makeTenant()
@@ -56,6 +57,6 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("docs/worke
         Effect.promise(() => exit),
       )
       expect([code, errors]).toEqual([0, ""])
-    }),
+    },
   )
 })

@@ -1,11 +1,11 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Clock, Context, Effect, Layer } from "effect"
 import { isDeepStrictEqual } from "node:util"
 import { inject } from "vitest"
 import { OpenSocket } from "#src/infrastructure/database/PostgresDatabase.ts"
 import * as Races from "../contract/races.ts"
 import { adminClient } from "../support/databases.ts"
+import { layer } from "../support/it.ts"
 import { Locks } from "./locks.ts"
 import { Dice } from "./world.ts"
 

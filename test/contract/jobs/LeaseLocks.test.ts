@@ -1,5 +1,5 @@
 // Runs on PostgreSQL only: the embedded database has one session, so sessions never meet there.
-import { assert, layer } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { type DateTime, Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts"
@@ -9,6 +9,7 @@ import * as JobSchedulesSql from "#src/infrastructure/jobs/jobSchedulesSql.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/orgsSql.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
+import { layer } from "../../support/it.ts"
 import { meanwhile, untilWaiting } from "../meet.ts"
 import { until } from "../../support/wait.ts"
 import { insertOrg, newId } from "../support.ts"
@@ -33,39 +34,36 @@ const insertRunning = Effect.fnUntraced(function* (now: DateTime.Utc) {
 // Uses real time, because waits for locks are seen by looking again.
 layer(world, { excludeTestServices: true })("leases and locks", (it) => {
   // Seen failing without the state in the statement that waits for the job: the worker never got the second input.
-  it.effect("a debounced creation that waits for the claim of its job creates another one", () =>
-    Effect.gen(function* () {
-      const now = epoch()
-      const { orgId } = yield* insertOrg()
-      const unique = { key: "one", states: ["queued"] as const, since: null, debounces: true }
-      const first = yield* createJob(orgId, { unique, input: 1 })
-      const claim = { workflows: undefined, limit: 1, now, leaseUntil: plus(now, 60) }
-      const [[claimed], second] = yield* meanwhile(
-        JobRepository.use((jobs) => jobs.claim(orgId, claim)),
-        createJob(orgId, { unique, input: 2, runAt: plus(now, 10) }),
-      )
-      assert.deepStrictEqual([claimed?.job_id, JSON.stringify(claimed?.input)], [first.jobId, "1"])
-      assert.deepStrictEqual([second.created, JSON.stringify((yield* findJob(orgId, second.jobId)).input)], [true, "2"])
-    }),
-  )
+  it.effect("a debounced creation that waits for the claim of its job creates another one", function* () {
+    const now = epoch()
+    const { orgId } = yield* insertOrg()
+    const unique = { key: "one", states: ["queued"] as const, since: null, debounces: true }
+    const first = yield* createJob(orgId, { unique, input: 1 })
+    const claim = { workflows: undefined, limit: 1, now, leaseUntil: plus(now, 60) }
+    const [[claimed], second] = yield* meanwhile(
+      JobRepository.use((jobs) => jobs.claim(orgId, claim)),
+      createJob(orgId, { unique, input: 2, runAt: plus(now, 10) }),
+    )
+    assert.deepStrictEqual([claimed?.job_id, JSON.stringify(claimed?.input)], [first.jobId, "1"])
+    assert.deepStrictEqual([second.created, JSON.stringify((yield* findJob(orgId, second.jobId)).input)], [true, "2"])
+  })
 
   // Seen failing when one statement locked the schedule and read its last job, in a snapshot from before the lock.
-  it.effect("a run of a schedule that waits for another run sees the job of that", () =>
-    Effect.gen(function* () {
-      const now = epoch()
-      const { orgId } = yield* insertOrg()
-      const scheduleId = yield* insertSchedule(orgId, plus(now, 3_600), { overlap: "skip" })
-      const run = Effect.flatMap(newId, (jobId) =>
-        Effect.flip(JobScheduleRepository.use((schedules) => schedules.run(orgId, scheduleId, jobId, now))),
-      )
-      const [, refused] = yield* meanwhile(Effect.flip(run), run)
-      assert.strictEqual(refused._tag, "Conflict")
-    }),
-  )
+  it.effect("a run of a schedule that waits for another run sees the job of that", function* () {
+    const now = epoch()
+    const { orgId } = yield* insertOrg()
+    const scheduleId = yield* insertSchedule(orgId, plus(now, 3_600), { overlap: "skip" })
+    const run = Effect.flatMap(newId, (jobId) =>
+      Effect.flip(JobScheduleRepository.use((schedules) => schedules.run(orgId, scheduleId, jobId, now))),
+    )
+    const [, refused] = yield* meanwhile(Effect.flip(run), run)
+    assert.strictEqual(refused._tag, "Conflict")
+  })
 
   // Seen failing when a batch waited for the unique key of a job.
-  it.effect("a transaction that holds a unique key delays no lease of another org, and that job expires later", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "a transaction that holds a unique key delays no lease of another org, and that job expires later",
+    function* () {
       const sql = yield* SqlClient.SqlClient
       const now = epoch()
       const [slow, other] = [yield* insertRunning(now), yield* insertRunning(now)]
@@ -85,6 +83,6 @@ layer(world, { excludeTestServices: true })("leases and locks", (it) => {
       yield* Fiber.join(holder)
       // A batch that reads from the beginning comes within seconds.
       yield* until("its lease to expire", Effect.andThen(expire, slow.status), (status) => status === "queued")
-    }),
+    },
   )
 })

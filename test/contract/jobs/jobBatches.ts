@@ -52,26 +52,25 @@ const usedBy = (orgId: string) =>
 
 /** The contract of creations and completions of many jobs in every JobRepository. */
 export const jobBatches = (it: It) => {
-  it.effect("batch: a thousand jobs are created in their order, and claims take them", () =>
-    Effect.gen(function* () {
-      const { orgId } = yield* insertOrg()
-      const now = epoch()
-      const inputs = Array.from({ length: 1_000 }, (_, n) => ({ workflow: n % 2 ? "odd" : "even", input: n }))
-      const { ids, own } = yield* insertAll(orgId, inputs)
-      assert.deepStrictEqual(ids, own)
-      assert.strictEqual((yield* usedBy(orgId)).unfinishedJobs, 1_000)
-      assert.deepInclude(yield* findJob(orgId, ids[1]!), { workflow: "odd", status: "queued" })
-      const claim = { workflows: undefined, limit: 2, now, leaseUntil: plus(now, 60) }
-      const claimed = yield* JobRepository.use((jobs) => jobs.claim(orgId, claim))
-      assert.deepStrictEqual(
-        claimed.map(({ job_id }) => job_id),
-        ids.slice(0, 2),
-      )
-    }),
-  )
+  it.effect("batch: a thousand jobs are created in their order, and claims take them", function* () {
+    const { orgId } = yield* insertOrg()
+    const now = epoch()
+    const inputs = Array.from({ length: 1_000 }, (_, n) => ({ workflow: n % 2 ? "odd" : "even", input: n }))
+    const { ids, own } = yield* insertAll(orgId, inputs)
+    assert.deepStrictEqual(ids, own)
+    assert.strictEqual((yield* usedBy(orgId)).unfinishedJobs, 1_000)
+    assert.deepInclude(yield* findJob(orgId, ids[1]!), { workflow: "odd", status: "queued" })
+    const claim = { workflows: undefined, limit: 2, now, leaseUntil: plus(now, 60) }
+    const claimed = yield* JobRepository.use((jobs) => jobs.claim(orgId, claim))
+    assert.deepStrictEqual(
+      claimed.map(({ job_id }) => job_id),
+      ids.slice(0, 2),
+    )
+  })
 
-  it.effect("batch: a job whose idempotency key is taken has the id of the earlier one, also within the batch", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "batch: a job whose idempotency key is taken has the id of the earlier one, also within the batch",
+    function* () {
       const [{ orgId }, other] = [yield* insertOrg(), yield* insertOrg()]
       const earlier = yield* insertJob(orgId, { idempotencyKey: "b" })
       yield* insertJob(other.orgId, { idempotencyKey: "a" })
@@ -91,29 +90,28 @@ export const jobBatches = (it: It) => {
         earlier,
         own[0]!,
       ])
-    }),
+    },
   )
 
   // Seen failing: with one row of room, the whole batch was let through.
-  it.effect("batch: one that passes a limit of its org creates nothing", () =>
-    Effect.gen(function* () {
-      const { orgId } = yield* insertOrg()
-      yield* updateOrg(orgId, { limits: { unfinishedJobs: 10 } })
-      const batch = insertAll(orgId, [{}, {}, {}, {}])
-      assert.deepStrictEqual(yield* together(batch, 5), { ok: 2, "10 unfinished jobs": 3 })
-      assert.strictEqual((yield* jobsOf(orgId)).length, 8)
-      assert.strictEqual(yield* refusal(insertAll(orgId, [{}, {}])), "ok")
-      const full = yield* insertOrg()
-      yield* updateOrg(full.orgId, { limits: { storedBytes: 5_000 } })
-      const large = insertAll(full.orgId, [{}, { input: "x".repeat(5_000) }])
-      assert.match(yield* refusal(large), /stored bytes/)
-      assert.deepStrictEqual(yield* jobsOf(full.orgId), [])
-      assert.strictEqual((yield* usedBy(full.orgId)).storedBytes, 0)
-    }),
-  )
+  it.effect("batch: one that passes a limit of its org creates nothing", function* () {
+    const { orgId } = yield* insertOrg()
+    yield* updateOrg(orgId, { limits: { unfinishedJobs: 10 } })
+    const batch = insertAll(orgId, [{}, {}, {}, {}])
+    assert.deepStrictEqual(yield* together(batch, 5), { ok: 2, "10 unfinished jobs": 3 })
+    assert.strictEqual((yield* jobsOf(orgId)).length, 8)
+    assert.strictEqual(yield* refusal(insertAll(orgId, [{}, {}])), "ok")
+    const full = yield* insertOrg()
+    yield* updateOrg(full.orgId, { limits: { storedBytes: 5_000 } })
+    const large = insertAll(full.orgId, [{}, { input: "x".repeat(5_000) }])
+    assert.match(yield* refusal(large), /stored bytes/)
+    assert.deepStrictEqual(yield* jobsOf(full.orgId), [])
+    assert.strictEqual((yield* usedBy(full.orgId)).storedBytes, 0)
+  })
 
-  it.effect("batch: each job is completed by itself, with its event, and one that is lost stops no other", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "batch: each job is completed by itself, with its event, and one that is lost stops no other",
+    function* () {
       const [{ orgId }, other] = [yield* insertOrg(), yield* insertOrg()]
       yield* insertEndpoint(orgId)
       const now = epoch()
@@ -135,6 +133,6 @@ export const jobBatches = (it: It) => {
         expected.map((outcome) => (outcome === "completed" ? 1 : 0)),
       )
       assert.deepStrictEqual(new Set(yield* completeAll(orgId, [[ids[0]!], [ids[9]!]], now)), new Set([null]))
-    }),
+    },
   )
 }

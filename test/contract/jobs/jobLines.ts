@@ -53,101 +53,91 @@ const tryAgain = Effect.fnUntraced(function* (orgId: string, jobId: string, now:
 
 /** The contract of what workers log, and of finished steps, in every JobRepository. */
 export const jobLines = (it: It) => {
-  it.effect("lines: a job keeps what its attempts have logged, also with a heartbeat and after its end", () =>
-    Effect.gen(function* () {
-      const { jobId, now, orgId } = yield* insertClaimed
-      assert.deepStrictEqual(yield* linesOf(orgId, jobId), [])
-      const [one, two, three] = [
-        line(now, 'a "b"\n\\ ü 😀 \u0000'),
-        line(now, "", "debug"),
-        line(plus(now, 1), "c", "error"),
-      ]
-      yield* log(orgId, jobId, [one, two], plus(now, 1))
-      assert.deepInclude(yield* findJob(orgId, jobId), { lease_expires_at: plus(now, 60) })
-      yield* JobRepository.use((jobs) =>
-        jobs.extendLease(orgId, jobId, { ...heartbeat(plus(now, 90), plus(now, 2), 1), note: "n", lines: [three] }),
-      )
-      assert.deepInclude(yield* findJob(orgId, jobId), { lease_expires_at: plus(now, 90), note: "n" })
-      assert.deepStrictEqual(yield* linesOf(orgId, jobId), [one, two, three])
-      yield* tryAgain(orgId, jobId, plus(now, 3))
-      yield* log(orgId, jobId, [three], plus(now, 6), 2)
-      yield* finish(orgId, jobId, failed(), plus(now, 7), { attempt: 2 })
-      assert.deepStrictEqual(yield* linesOf(orgId, jobId), [one, two, three, three])
-      yield* JobRepository.use((jobs) => jobs.retry(orgId, jobId, undefined, plus(now, 8), newEntry()))
-      assert.strictEqual((yield* linesOf(orgId, jobId)).length, 4)
-    }),
-  )
+  it.effect("lines: a job keeps what its attempts have logged, also with a heartbeat and after its end", function* () {
+    const { jobId, now, orgId } = yield* insertClaimed
+    assert.deepStrictEqual(yield* linesOf(orgId, jobId), [])
+    const [one, two, three] = [
+      line(now, 'a "b"\n\\ ü 😀 \u0000'),
+      line(now, "", "debug"),
+      line(plus(now, 1), "c", "error"),
+    ]
+    yield* log(orgId, jobId, [one, two], plus(now, 1))
+    assert.deepInclude(yield* findJob(orgId, jobId), { lease_expires_at: plus(now, 60) })
+    yield* JobRepository.use((jobs) =>
+      jobs.extendLease(orgId, jobId, { ...heartbeat(plus(now, 90), plus(now, 2), 1), note: "n", lines: [three] }),
+    )
+    assert.deepInclude(yield* findJob(orgId, jobId), { lease_expires_at: plus(now, 90), note: "n" })
+    assert.deepStrictEqual(yield* linesOf(orgId, jobId), [one, two, three])
+    yield* tryAgain(orgId, jobId, plus(now, 3))
+    yield* log(orgId, jobId, [three], plus(now, 6), 2)
+    yield* finish(orgId, jobId, failed(), plus(now, 7), { attempt: 2 })
+    assert.deepStrictEqual(yield* linesOf(orgId, jobId), [one, two, three, three])
+    yield* JobRepository.use((jobs) => jobs.retry(orgId, jobId, undefined, plus(now, 8), newEntry()))
+    assert.strictEqual((yield* linesOf(orgId, jobId)).length, 4)
+  })
 
-  it.effect("lines: the newest 64 KiB of a job are kept, in whole lines, and count as stored bytes", () =>
-    Effect.gen(function* () {
-      const { jobId, now, orgId } = yield* insertClaimed
-      const before = yield* bytesOf(orgId)
-      const sizeOf = (lines: ReadonlyArray<JobLine>) =>
-        lines
-          .map(({ at, level, text }) => Buffer.byteLength(JSON.stringify({ at, level, text })) + 1)
-          .reduce((a, b) => a + b, 0)
-      for (let n = 0; n < 40; n++) yield* log(orgId, jobId, [line(now, `${n} `.padEnd(1_500, "ü"))], now)
-      const kept = yield* linesOf(orgId, jobId)
-      const numbers = kept.map(({ text }) => Number(text.split(" ")[0]))
-      assert.deepStrictEqual(
-        numbers,
-        numbers.map((_, n) => 40 - numbers.length + n),
-      )
-      assert.isAtMost(sizeOf(kept) - 1, maxLinesBytes)
-      assert.isAbove(sizeOf(kept), maxLinesBytes - 2 * 3_100)
-      assert.strictEqual((yield* bytesOf(orgId)) - before, sizeOf(kept) - 1)
-      const many = Array.from({ length: 100 }, (_, n) => line(now, `${n} `.padEnd(2_000, "x")))
-      yield* log(orgId, jobId, many, now)
-      const newest = yield* linesOf(orgId, jobId)
-      assert.strictEqual(newest.at(-1)!.text, many[99]!.text)
-      assert.isAtMost(sizeOf(newest) - 1, maxLinesBytes)
-    }),
-  )
+  it.effect("lines: the newest 64 KiB of a job are kept, in whole lines, and count as stored bytes", function* () {
+    const { jobId, now, orgId } = yield* insertClaimed
+    const before = yield* bytesOf(orgId)
+    const sizeOf = (lines: ReadonlyArray<JobLine>) =>
+      lines
+        .map(({ at, level, text }) => Buffer.byteLength(JSON.stringify({ at, level, text })) + 1)
+        .reduce((a, b) => a + b, 0)
+    for (let n = 0; n < 40; n++) yield* log(orgId, jobId, [line(now, `${n} `.padEnd(1_500, "ü"))], now)
+    const kept = yield* linesOf(orgId, jobId)
+    const numbers = kept.map(({ text }) => Number(text.split(" ")[0]))
+    assert.deepStrictEqual(
+      numbers,
+      numbers.map((_, n) => 40 - numbers.length + n),
+    )
+    assert.isAtMost(sizeOf(kept) - 1, maxLinesBytes)
+    assert.isAbove(sizeOf(kept), maxLinesBytes - 2 * 3_100)
+    assert.strictEqual((yield* bytesOf(orgId)) - before, sizeOf(kept) - 1)
+    const many = Array.from({ length: 100 }, (_, n) => line(now, `${n} `.padEnd(2_000, "x")))
+    yield* log(orgId, jobId, many, now)
+    const newest = yield* linesOf(orgId, jobId)
+    assert.strictEqual(newest.at(-1)!.text, many[99]!.text)
+    assert.isAtMost(sizeOf(newest) - 1, maxLinesBytes)
+  })
 
-  it.effect("steps: the result of a finished step stays with the job, and its first result stays", () =>
-    Effect.gen(function* () {
-      const { jobId, now, orgId } = yield* insertClaimed
-      const before = yield* bytesOf(orgId)
-      const result = { odd: ['"name":"two"', "\n", "\u0000", "\ud800"], n: 1e-7 }
-      yield* step(orgId, jobId, { name: 'one "1"', result, now: plus(now, 1) })
-      yield* step(orgId, jobId, { name: "two", now: plus(now, 2) })
-      yield* step(orgId, jobId, { name: 'one "1"', result: "other", now: plus(now, 3) })
-      const shown = Effect.map(findJob(orgId, jobId), ({ steps }) => JSON.parse(JSON.stringify(steps)) as unknown)
-      const expected = [
-        { name: 'one "1"', finished_at: plus(now, 1), result },
-        { name: "two", finished_at: plus(now, 2), result: null },
-      ]
-      assert.deepStrictEqual(yield* shown, JSON.parse(JSON.stringify(expected)))
-      const size = Buffer.byteLength(expected.map((one) => JSON.stringify(one)).join("\n"))
-      assert.strictEqual((yield* bytesOf(orgId)) - before, size)
-      yield* tryAgain(orgId, jobId, plus(now, 4))
-      yield* finish(orgId, jobId, completed(), plus(now, 8), { attempt: 2 })
-      assert.deepStrictEqual(yield* shown, JSON.parse(JSON.stringify(expected)))
-    }),
-  )
+  it.effect("steps: the result of a finished step stays with the job, and its first result stays", function* () {
+    const { jobId, now, orgId } = yield* insertClaimed
+    const before = yield* bytesOf(orgId)
+    const result = { odd: ['"name":"two"', "\n", "\u0000", "\ud800"], n: 1e-7 }
+    yield* step(orgId, jobId, { name: 'one "1"', result, now: plus(now, 1) })
+    yield* step(orgId, jobId, { name: "two", now: plus(now, 2) })
+    yield* step(orgId, jobId, { name: 'one "1"', result: "other", now: plus(now, 3) })
+    const shown = Effect.map(findJob(orgId, jobId), ({ steps }) => JSON.parse(JSON.stringify(steps)) as unknown)
+    const expected = [
+      { name: 'one "1"', finished_at: plus(now, 1), result },
+      { name: "two", finished_at: plus(now, 2), result: null },
+    ]
+    assert.deepStrictEqual(yield* shown, JSON.parse(JSON.stringify(expected)))
+    const size = Buffer.byteLength(expected.map((one) => JSON.stringify(one)).join("\n"))
+    assert.strictEqual((yield* bytesOf(orgId)) - before, size)
+    yield* tryAgain(orgId, jobId, plus(now, 4))
+    yield* finish(orgId, jobId, completed(), plus(now, 8), { attempt: 2 })
+    assert.deepStrictEqual(yield* shown, JSON.parse(JSON.stringify(expected)))
+  })
 
-  it.effect("steps: more than 256 KiB of a job, and more than its org may store, are refused", () =>
-    Effect.gen(function* () {
-      const { jobId, now, orgId } = yield* insertClaimed
-      yield* step(orgId, jobId, { name: "one", result: "x".repeat(200_000), now })
-      assert.match(yield* failureOf(step(orgId, jobId, { name: "two", result: "x".repeat(63_000), now })), /256 KiB/)
-      yield* step(orgId, jobId, { name: "two", result: "x".repeat(20_000), now })
-      assert.strictEqual((yield* findJob(orgId, jobId)).steps.length, 2)
-      yield* updateOrg(orgId, { limits: { storedBytes: 1_000 } })
-      assert.match(
-        yield* refusal(step(orgId, jobId, { name: "three", result: "x".repeat(2_000), now })),
-        /stored bytes/,
-      )
-      const long = Array.from({ length: 2 }, () => line(now, "x".repeat(1_000)))
-      assert.match(yield* refusal(log(orgId, jobId, long, now)), /stored bytes/)
-      // A job can go on with little.
-      yield* step(orgId, jobId, { name: "three", now })
-      yield* log(orgId, jobId, [line(now, "short")], now)
-    }),
-  )
+  it.effect("steps: more than 256 KiB of a job, and more than its org may store, are refused", function* () {
+    const { jobId, now, orgId } = yield* insertClaimed
+    yield* step(orgId, jobId, { name: "one", result: "x".repeat(200_000), now })
+    assert.match(yield* failureOf(step(orgId, jobId, { name: "two", result: "x".repeat(63_000), now })), /256 KiB/)
+    yield* step(orgId, jobId, { name: "two", result: "x".repeat(20_000), now })
+    assert.strictEqual((yield* findJob(orgId, jobId)).steps.length, 2)
+    yield* updateOrg(orgId, { limits: { storedBytes: 1_000 } })
+    assert.match(yield* refusal(step(orgId, jobId, { name: "three", result: "x".repeat(2_000), now })), /stored bytes/)
+    const long = Array.from({ length: 2 }, () => line(now, "x".repeat(1_000)))
+    assert.match(yield* refusal(log(orgId, jobId, long, now)), /stored bytes/)
+    // A job can go on with little.
+    yield* step(orgId, jobId, { name: "three", now })
+    yield* log(orgId, jobId, [line(now, "short")], now)
+  })
 
-  it.effect("fence: lines and steps of an attempt that is not running are refused, and of no job of the org", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "fence: lines and steps of an attempt that is not running are refused, and of no job of the org",
+    function* () {
       const { jobId, now, orgId } = yield* insertClaimed
       const { orgId: foreign } = yield* insertOrg()
       yield* tryAgain(orgId, jobId, now)
@@ -167,6 +157,6 @@ export const jobLines = (it: It) => {
       }
       assert.deepStrictEqual(yield* linesOf(orgId, jobId), [])
       assert.deepStrictEqual((yield* findJob(orgId, jobId)).steps, [])
-    }),
+    },
   )
 }

@@ -1,4 +1,4 @@
-import { assert, layer } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
@@ -7,6 +7,7 @@ import * as ApiKeysSql from "#src/infrastructure/keys/apiKeysSql.ts"
 import * as KeyCountersSql from "#src/infrastructure/keys/keyCountersSql.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/orgsSql.ts"
 import { databases } from "../../support/databases.ts"
+import { layer } from "../../support/it.ts"
 import { meanwhile } from "../meet.ts"
 import { at, insertOrg, newEntry, newKey } from "../support.ts"
 
@@ -50,25 +51,21 @@ const countersOf = (orgId: string) =>
 // Runs on PostgreSQL only: the embedded database has one session, so sessions never meet there.
 layer(Layer.provideMerge(repositories, databases.postgres), { excludeTestServices: true })("locks of keys", (it) => {
   // Seen failing with a deletion that decides in the statement that waits for the key: the new key had no limit.
-  it.effect("a deletion that waits for the rotation of its key leaves the new key its limits", () =>
-    Effect.gen(function* () {
-      const { orgId, id } = yield* insertKey()
-      const [next] = yield* meanwhile(rotate(orgId, id), remove(orgId, id))
-      const grant = (yield* keys((all) => all.findByHashes([next.hash]))).get(next.hash)!
-      assert.deepStrictEqual(grant.limits, { counterId: id, version: 0, rateLimit: null, hasCredits: true })
-      assert.deepInclude(yield* lease(orgId, id), { units: 1, remaining: 4 })
-      yield* remove(orgId, next.id)
-      assert.strictEqual(yield* countersOf(orgId), 0)
-    }),
-  )
+  it.effect("a deletion that waits for the rotation of its key leaves the new key its limits", function* () {
+    const { orgId, id } = yield* insertKey()
+    const [next] = yield* meanwhile(rotate(orgId, id), remove(orgId, id))
+    const grant = (yield* keys((all) => all.findByHashes([next.hash]))).get(next.hash)!
+    assert.deepStrictEqual(grant.limits, { counterId: id, version: 0, rateLimit: null, hasCredits: true })
+    assert.deepInclude(yield* lease(orgId, id), { units: 1, remaining: 4 })
+    yield* remove(orgId, next.id)
+    assert.strictEqual(yield* countersOf(orgId), 0)
+  })
 
   // Seen failing without the lock of the counter: each deletion saw the key of the other one.
-  it.effect("two deletions of the last keys of a counter leave no counter", () =>
-    Effect.gen(function* () {
-      const { orgId, id } = yield* insertKey()
-      const next = yield* rotate(orgId, id)
-      yield* meanwhile(remove(orgId, id), remove(orgId, next.id))
-      assert.strictEqual(yield* countersOf(orgId), 0)
-    }),
-  )
+  it.effect("two deletions of the last keys of a counter leave no counter", function* () {
+    const { orgId, id } = yield* insertKey()
+    const next = yield* rotate(orgId, id)
+    yield* meanwhile(remove(orgId, id), remove(orgId, next.id))
+    assert.strictEqual(yield* countersOf(orgId), 0)
+  })
 })

@@ -21,68 +21,60 @@ const lease = (counter: { orgId: string; counterId: string }, ask: LeaseAsk) =>
 
 /** The contract of every KeyCounterRepository. */
 export const keyCounters = (it: It) => {
-  it.effect("counters: lease units that are left, refuse more, and accept unused units back", () =>
-    Effect.gen(function* () {
-      const { counter, orgId } = yield* insertLimited({ credits: { remaining: 1_005 } })
-      const first = (yield* lease(counter, use(1, 100)))!
-      assert.deepInclude(first, { units: 10, remaining: 995, exhausted: null, version: 0 })
-      const half = { ...first, units: 4 }
-      assert.deepInclude(yield* lease(counter, { need: 0, waiting: 0, want: 0, unused: half }), {
-        units: 0,
-        remaining: 999,
-      })
-      assert.deepInclude(yield* lease(counter, use(1_000)), { units: 0, remaining: 999, exhausted: "credits" })
-      assert.deepInclude(yield* lease(counter, use(999)), { units: 999, remaining: 0, exhausted: null })
-      assert.deepStrictEqual((yield* listOf(orgId))[0]!.credits, { remaining: 0 })
-    }),
-  )
+  it.effect("counters: lease units that are left, refuse more, and accept unused units back", function* () {
+    const { counter, orgId } = yield* insertLimited({ credits: { remaining: 1_005 } })
+    const first = (yield* lease(counter, use(1, 100)))!
+    assert.deepInclude(first, { units: 10, remaining: 995, exhausted: null, version: 0 })
+    const half = { ...first, units: 4 }
+    assert.deepInclude(yield* lease(counter, { need: 0, waiting: 0, want: 0, unused: half }), {
+      units: 0,
+      remaining: 999,
+    })
+    assert.deepInclude(yield* lease(counter, use(1_000)), { units: 0, remaining: 999, exhausted: "credits" })
+    assert.deepInclude(yield* lease(counter, use(999)), { units: 999, remaining: 0, exhausted: null })
+    assert.deepStrictEqual((yield* listOf(orgId))[0]!.credits, { remaining: 0 })
+  })
 
-  it.effect("counters: replicas that lease at the same time together get exactly the units there are", () =>
-    Effect.gen(function* () {
-      const rateLimit = { limit: 700, window: 86_400 }
-      const { counter } = yield* insertLimited({ rateLimit, credits: { remaining: 900 } })
-      const leases = yield* Effect.replicateEffect(lease(counter, use(1, 100)), 150, { concurrency: "unbounded" })
-      const units = leases.map((one) => one!.units)
-      assert.strictEqual(
-        units.reduce((sum, one) => sum + one, 0),
-        700,
-      )
-      assert.strictEqual(Math.max(...units), 10)
-      const refused = leases.filter((one) => one!.units === 0)
-      assert.isTrue(refused.every((one) => one!.exhausted === "rateLimit" && one!.retryMillis! > 0))
-    }),
-  )
+  it.effect("counters: replicas that lease at the same time together get exactly the units there are", function* () {
+    const rateLimit = { limit: 700, window: 86_400 }
+    const { counter } = yield* insertLimited({ rateLimit, credits: { remaining: 900 } })
+    const leases = yield* Effect.replicateEffect(lease(counter, use(1, 100)), 150, { concurrency: "unbounded" })
+    const units = leases.map((one) => one!.units)
+    assert.strictEqual(
+      units.reduce((sum, one) => sum + one, 0),
+      700,
+    )
+    assert.strictEqual(Math.max(...units), 10)
+    const refused = leases.filter((one) => one!.units === 0)
+    assert.isTrue(refused.every((one) => one!.exhausted === "rateLimit" && one!.retryMillis! > 0))
+  })
 
-  it.effect("counters: leases of many counters at once are answered independently", () =>
-    Effect.gen(function* () {
-      const all = yield* Effect.forEach([3, 1, 2], (remaining) => insertLimited({ credits: { remaining } }))
-      const unlimited = yield* insertLimited({})
-      const asked = [
-        ...all.map(({ counter }) => counter),
-        { orgId: all[0]!.orgId, counterId: yield* newId },
-        // The counter belongs to another org.
-        { orgId: all[0]!.orgId, counterId: all[1]!.keyId },
-        unlimited.counter,
-      ]
-      const answers = yield* Effect.forEach(asked, (counter) => lease(counter, use(2)), { concurrency: "unbounded" })
-      assert.deepStrictEqual(
-        answers.map((answer) => answer?.units),
-        [2, 0, 2, undefined, undefined, undefined],
-      )
-    }),
-  )
+  it.effect("counters: leases of many counters at once are answered independently", function* () {
+    const all = yield* Effect.forEach([3, 1, 2], (remaining) => insertLimited({ credits: { remaining } }))
+    const unlimited = yield* insertLimited({})
+    const asked = [
+      ...all.map(({ counter }) => counter),
+      { orgId: all[0]!.orgId, counterId: yield* newId },
+      // The counter belongs to another org.
+      { orgId: all[0]!.orgId, counterId: all[1]!.keyId },
+      unlimited.counter,
+    ]
+    const answers = yield* Effect.forEach(asked, (counter) => lease(counter, use(2)), { concurrency: "unbounded" })
+    assert.deepStrictEqual(
+      answers.map((answer) => answer?.units),
+      [2, 0, 2, undefined, undefined, undefined],
+    )
+  })
 
-  it.effect("counters: end with their key, and change with its limits", () =>
-    Effect.gen(function* () {
-      const keys = yield* ApiKeyRepository
-      const { counter, keyId, orgId } = yield* insertLimited({ credits: { remaining: 500 } })
-      const quota = (yield* lease(counter, use(1, 10)))!
-      yield* keys.update(orgId, keyId, { credits: { remaining: 200 } }, newEntry())
-      // Units that were leased before the change are no longer valid.
-      const after = (yield* lease(counter, { need: 0, waiting: 0, want: 0, unused: quota }))!
-      assert.deepInclude(after, { version: 1, remaining: 200 })
-      yield* keys.remove(orgId, keyId, newEntry())
-      assert.strictEqual(yield* lease(counter, use(1)), undefined)
-    }),
-  )
+  it.effect("counters: end with their key, and change with its limits", function* () {
+    const keys = yield* ApiKeyRepository
+    const { counter, keyId, orgId } = yield* insertLimited({ credits: { remaining: 500 } })
+    const quota = (yield* lease(counter, use(1, 10)))!
+    yield* keys.update(orgId, keyId, { credits: { remaining: 200 } }, newEntry())
+    // Units that were leased before the change are no longer valid.
+    const after = (yield* lease(counter, { need: 0, waiting: 0, want: 0, unused: quota }))!
+    assert.deepInclude(after, { version: 1, remaining: 200 })
+    yield* keys.remove(orgId, keyId, newEntry())
+    assert.strictEqual(yield* lease(counter, use(1)), undefined)
+  })
 }

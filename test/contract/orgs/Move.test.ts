@@ -1,4 +1,4 @@
-import { assert, layer } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { Context, DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
@@ -15,6 +15,7 @@ import * as SweepsSql from "#src/infrastructure/sweeps/sweepsSql.ts"
 import * as EventsSql from "#src/infrastructure/webhooks/eventsSql.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import { databaseWithNode } from "../../support/databases.ts"
+import { layer } from "../../support/it.ts"
 import { at, newEntry, newId } from "../support.ts"
 import { insertJob } from "../webhooks/webhookSupport.ts"
 import { columns, fillTables, tablesWith } from "./everyTable.ts"
@@ -127,15 +128,14 @@ const repositories = Layer.mergeAll(
 ).pipe(Layer.provide(crypto.layer))
 
 layer(Layer.provideMerge(repositories, databaseWithNode), { excludeTestServices: true })("moves", (it) => {
-  it.effect("every table of orgs is the platform's, or its rows move", () =>
-    Effect.gen(function* () {
-      const owned = (yield* columns).filter(({ column }) => column === "org_id").map(({ table }) => table)
-      assert.sameMembers([...platformTables, ...movedTables.map(({ name }) => name)], owned)
-    }),
-  )
+  it.effect("every table of orgs is the platform's, or its rows move", function* () {
+    const owned = (yield* columns).filter(({ column }) => column === "org_id").map(({ table }) => table)
+    assert.sameMembers([...platformTables, ...movedTables.map(({ name }) => name)], owned)
+  })
 
-  it.effect("every row of an org moves to a node and back, with what changes meanwhile; no other org's does", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "every row of an org moves to a node and back, with what changes meanwhile; no other org's does",
+    function* () {
       const sql = yield* SqlClient.SqlClient
       const { all } = yield* Nodes
       const node = all[0]!
@@ -195,63 +195,59 @@ layer(Layer.provideMerge(repositories, databaseWithNode), { excludeTestServices:
         assert.deepStrictEqual(yield* one`SELECT 1 FROM pg_trigger WHERE tgname LIKE 'moves_%'`, [])
         assert.deepStrictEqual(yield* one`SELECT 1 FROM org_moves`, [])
       }
-    }),
+    },
   )
 
-  it.effect("a move of a deleted org ends, and nothing of it stays", () =>
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      const { all } = yield* Nodes
-      const orgId = yield* insertOrg
-      yield* fillTables(orgId)
-      yield* sql`DELETE FROM org_moves`
-      yield* sql`DELETE FROM moved_rows`
-      yield* moveTo(orgId, "node", "copy")
-      yield* sql`DELETE FROM orgs WHERE id = ${orgId}`
-      const { advance } = yield* SweepRepository
-      const now = yield* DateTime.now
-      const [sweep] = yield* sql<{ id: string }>`SELECT id FROM sweeps WHERE org_id = ${orgId} AND kind = 'move'`
-      assert.isTrue((yield* advance(sweep!.id, now, 100))?.isDone)
-      assert.deepStrictEqual(yield* sql`SELECT 1 FROM pg_trigger WHERE tgname LIKE 'moves_%'`, [])
-      const there = all[0]!.sql
-      assert.deepStrictEqual(yield* there`SELECT kind FROM sweeps WHERE org_id = ${orgId} AND id = ${sweep!.id}`, [
-        { kind: "erase" },
-      ])
-    }),
-  )
+  it.effect("a move of a deleted org ends, and nothing of it stays", function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { all } = yield* Nodes
+    const orgId = yield* insertOrg
+    yield* fillTables(orgId)
+    yield* sql`DELETE FROM org_moves`
+    yield* sql`DELETE FROM moved_rows`
+    yield* moveTo(orgId, "node", "copy")
+    yield* sql`DELETE FROM orgs WHERE id = ${orgId}`
+    const { advance } = yield* SweepRepository
+    const now = yield* DateTime.now
+    const [sweep] = yield* sql<{ id: string }>`SELECT id FROM sweeps WHERE org_id = ${orgId} AND kind = 'move'`
+    assert.isTrue((yield* advance(sweep!.id, now, 100))?.isDone)
+    assert.deepStrictEqual(yield* sql`SELECT 1 FROM pg_trigger WHERE tgname LIKE 'moves_%'`, [])
+    const there = all[0]!.sql
+    assert.deepStrictEqual(yield* there`SELECT kind FROM sweeps WHERE org_id = ${orgId} AND id = ${sweep!.id}`, [
+      { kind: "erase" },
+    ])
+  })
 
-  it.effect("the erasure of an org ends when its node has erased the rest, and its receipt counts both", () =>
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      const orgs = yield* OrgRepository
-      const node = (yield* Nodes).all[0]!
-      const orgId = yield* insertOrg
-      yield* sql`UPDATE orgs SET node = ${node.name} WHERE id = ${orgId}`
-      yield* sql`
+  it.effect("the erasure of an org ends when its node has erased the rest, and its receipt counts both", function* () {
+    const sql = yield* SqlClient.SqlClient
+    const orgs = yield* OrgRepository
+    const node = (yield* Nodes).all[0]!
+    const orgId = yield* insertOrg
+    yield* sql`UPDATE orgs SET node = ${node.name} WHERE id = ${orgId}`
+    yield* sql`
         INSERT INTO api_keys (id, org_id, hash, prefix, name, created_at)
           VALUES (${orgId}, ${orgId}, ${orgId}, 'svc', 'k', now())`
-      yield* node.sql`
+    yield* node.sql`
         INSERT INTO jobs (id, org_id, workflow, skip_callbacks, status, created_at, updated_at)
         SELECT ${orgId} || n, ${orgId}, 'w', true, 'queued', now(), now() FROM generate_series(1, 30) AS n`
-      const entry = newEntry({ action: "org.delete", target: orgId })
-      yield* orgs.remove(orgId, at(0), entry)
+    const entry = newEntry({ action: "org.delete", target: orgId })
+    yield* orgs.remove(orgId, at(0), entry)
 
-      const here = yield* SweepRepository
-      const there = Context.get(
-        yield* Layer.build(Layer.fresh(repositories).pipe(Layer.provide(Layer.succeed(SqlClient.SqlClient, node.sql)))),
-        SweepRepository,
-      )
-      const counts = Effect.map(orgs.erasure(orgId), ({ endedAt, erased: { jobs, keys } }) => ({ endedAt, jobs, keys }))
-      yield* here.advance(entry.id, at(0), 1_000)
-      // Another pass, and the last one. Seen failing: it ended, with what was erased here alone.
-      assert.deepInclude(yield* here.advance(entry.id, at(100), 1_000), { isDone: false })
-      assert.deepInclude(yield* here.advance(entry.id, at(100), 1_000), { isDone: false, isWaiting: true })
-      yield* there.advance(entry.id, at(0), 20)
-      assert.deepStrictEqual(yield* counts, { endedAt: null, jobs: 20, keys: 1 })
-      while ((yield* there.advance(entry.id, at(100), 20))?.isDone === false);
-      assert.deepStrictEqual(yield* counts, { endedAt: null, jobs: 30, keys: 1 })
-      assert.deepInclude(yield* here.advance(entry.id, at(200), 1_000), { isDone: true })
-      assert.deepStrictEqual(yield* counts, { endedAt: at(200), jobs: 30, keys: 1 })
-    }),
-  )
+    const here = yield* SweepRepository
+    const there = Context.get(
+      yield* Layer.build(Layer.fresh(repositories).pipe(Layer.provide(Layer.succeed(SqlClient.SqlClient, node.sql)))),
+      SweepRepository,
+    )
+    const counts = Effect.map(orgs.erasure(orgId), ({ endedAt, erased: { jobs, keys } }) => ({ endedAt, jobs, keys }))
+    yield* here.advance(entry.id, at(0), 1_000)
+    // Another pass, and the last one. Seen failing: it ended, with what was erased here alone.
+    assert.deepInclude(yield* here.advance(entry.id, at(100), 1_000), { isDone: false })
+    assert.deepInclude(yield* here.advance(entry.id, at(100), 1_000), { isDone: false, isWaiting: true })
+    yield* there.advance(entry.id, at(0), 20)
+    assert.deepStrictEqual(yield* counts, { endedAt: null, jobs: 20, keys: 1 })
+    while ((yield* there.advance(entry.id, at(100), 20))?.isDone === false);
+    assert.deepStrictEqual(yield* counts, { endedAt: null, jobs: 30, keys: 1 })
+    assert.deepInclude(yield* here.advance(entry.id, at(200), 1_000), { isDone: true })
+    assert.deepStrictEqual(yield* counts, { endedAt: at(200), jobs: 30, keys: 1 })
+  })
 })

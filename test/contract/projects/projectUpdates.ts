@@ -38,90 +38,81 @@ const newLink = () => {
 
 /** The contract of `update` in every ProjectRepository. */
 export const projectUpdates = (it: It) => {
-  it.effect("update: sets the fields that are present, clears those that are null, and keeps the rest", () =>
-    Effect.gen(function* () {
-      const { project, orgId } = yield* insertTenant
-      const other = yield* insertProject(orgId)
-      const link = newLink()
-      const all = { name: "new", defaultBranch: "trunk", subdomain: newSubdomain(), ...link }
-      let expected = { ...shown(project), updatedAt: "2026-11-20T17:00:09.123Z" }
-      const steps: ReadonlyArray<UpdateProject> = [
-        { name: "only the name" },
-        all,
-        { name: "again" },
-        { defaultBranch: null },
-        { defaultBranch: "a/b" },
-        { subdomain: null },
-        { hostOwner: null, hostRepo: null },
-        all,
-        { defaultBranch: null, subdomain: null, hostOwner: null, hostRepo: null },
-      ]
-      for (const { keyPrefix: _, ...changes } of steps) {
-        expected = { ...expected, ...changes }
-        assert.deepStrictEqual(shown(yield* update(project.projectId, changes)), expected)
-        assert.deepStrictEqual(shown(yield* findProject(project.projectId)), expected)
+  it.effect("update: sets the fields that are present, clears those that are null, and keeps the rest", function* () {
+    const { project, orgId } = yield* insertTenant
+    const other = yield* insertProject(orgId)
+    const link = newLink()
+    const all = { name: "new", defaultBranch: "trunk", subdomain: newSubdomain(), ...link }
+    let expected = { ...shown(project), updatedAt: "2026-11-20T17:00:09.123Z" }
+    const steps: ReadonlyArray<UpdateProject> = [
+      { name: "only the name" },
+      all,
+      { name: "again" },
+      { defaultBranch: null },
+      { defaultBranch: "a/b" },
+      { subdomain: null },
+      { hostOwner: null, hostRepo: null },
+      all,
+      { defaultBranch: null, subdomain: null, hostOwner: null, hostRepo: null },
+    ]
+    for (const { keyPrefix: _, ...changes } of steps) {
+      expected = { ...expected, ...changes }
+      assert.deepStrictEqual(shown(yield* update(project.projectId, changes)), expected)
+      assert.deepStrictEqual(shown(yield* findProject(project.projectId)), expected)
+    }
+    assert.deepStrictEqual(shown(yield* findProject(other.projectId)), shown(other))
+  })
+
+  it.effect("update: a project has the field keyPrefix only while it has a prefix of its own", function* () {
+    const { project } = yield* insertTenant
+    assert.isFalse("keyPrefix" in project)
+    assert.strictEqual((yield* update(project.projectId, { keyPrefix: "acme_live" })).keyPrefix, "acme_live")
+    assert.strictEqual((yield* update(project.projectId, { name: "other" })).keyPrefix, "acme_live")
+    assert.strictEqual((yield* findProject(project.projectId)).keyPrefix, "acme_live")
+    assert.isFalse("keyPrefix" in (yield* update(project.projectId, { keyPrefix: null })))
+  })
+
+  it.effect("update: keeps text as it is", function* () {
+    const { project } = yield* insertTenant
+    for (const text of awkwardTexts) {
+      const { name, defaultBranch } = yield* update(project.projectId, { name: text, defaultBranch: text })
+      assert.deepStrictEqual([name, defaultBranch], [text, text])
+    }
+  })
+
+  it.effect("update: a project of another org is not found and stays as it is", function* () {
+    const own = yield* insertTenant
+    const foreign = yield* insertTenant
+    const taken = { ...newLink(), subdomain: newSubdomain() }
+    yield* update((yield* insertTenant).project.projectId, taken)
+    const secret = newLink()
+    const before = yield* update(foreign.project.projectId, secret)
+    for (const changes of [{ name: "mine" }, { hostOwner: null, hostRepo: null }, taken, secret]) {
+      for (const id of [foreign.project.projectId, yield* newId]) {
+        assert.strictEqual(yield* failureOf(update(id, changes, oneOrg(own.orgId))), noSuchProject)
       }
-      assert.deepStrictEqual(shown(yield* findProject(other.projectId)), shown(other))
-    }),
-  )
+      assert.strictEqual(yield* failureOf(update(yield* newId, changes)), noSuchProject)
+    }
+    assert.deepStrictEqual(shown(yield* findProject(foreign.project.projectId)), shown(before))
+  })
 
-  it.effect("update: a project has the field keyPrefix only while it has a prefix of its own", () =>
-    Effect.gen(function* () {
-      const { project } = yield* insertTenant
-      assert.isFalse("keyPrefix" in project)
-      assert.strictEqual((yield* update(project.projectId, { keyPrefix: "acme_live" })).keyPrefix, "acme_live")
-      assert.strictEqual((yield* update(project.projectId, { name: "other" })).keyPrefix, "acme_live")
-      assert.strictEqual((yield* findProject(project.projectId)).keyPrefix, "acme_live")
-      assert.isFalse("keyPrefix" in (yield* update(project.projectId, { keyPrefix: null })))
-    }),
-  )
+  it.effect("update: a subdomain has one project in all orgs, and a taken one changes nothing", function* () {
+    const { project } = yield* insertTenant
+    const { project: other, orgId } = yield* insertTenant
+    const subdomain = newSubdomain()
+    yield* update(other.projectId, { subdomain })
+    const refused = update(project.projectId, { name: "new", subdomain, ...newLink() })
+    assert.strictEqual(yield* failureOf(refused), subdomainTaken)
+    assert.deepStrictEqual(shown(yield* findProject(project.projectId)), shown(project))
+    // A project may set its own subdomain again, and a freed subdomain can be taken.
+    yield* update(other.projectId, { subdomain }, oneOrg(orgId))
+    yield* update(other.projectId, { subdomain: null })
+    assert.strictEqual((yield* update(project.projectId, { subdomain })).subdomain, subdomain)
+  })
 
-  it.effect("update: keeps text as it is", () =>
-    Effect.gen(function* () {
-      const { project } = yield* insertTenant
-      for (const text of awkwardTexts) {
-        const { name, defaultBranch } = yield* update(project.projectId, { name: text, defaultBranch: text })
-        assert.deepStrictEqual([name, defaultBranch], [text, text])
-      }
-    }),
-  )
-
-  it.effect("update: a project of another org is not found and stays as it is", () =>
-    Effect.gen(function* () {
-      const own = yield* insertTenant
-      const foreign = yield* insertTenant
-      const taken = { ...newLink(), subdomain: newSubdomain() }
-      yield* update((yield* insertTenant).project.projectId, taken)
-      const secret = newLink()
-      const before = yield* update(foreign.project.projectId, secret)
-      for (const changes of [{ name: "mine" }, { hostOwner: null, hostRepo: null }, taken, secret]) {
-        for (const id of [foreign.project.projectId, yield* newId]) {
-          assert.strictEqual(yield* failureOf(update(id, changes, oneOrg(own.orgId))), noSuchProject)
-        }
-        assert.strictEqual(yield* failureOf(update(yield* newId, changes)), noSuchProject)
-      }
-      assert.deepStrictEqual(shown(yield* findProject(foreign.project.projectId)), shown(before))
-    }),
-  )
-
-  it.effect("update: a subdomain has one project in all orgs, and a taken one changes nothing", () =>
-    Effect.gen(function* () {
-      const { project } = yield* insertTenant
-      const { project: other, orgId } = yield* insertTenant
-      const subdomain = newSubdomain()
-      yield* update(other.projectId, { subdomain })
-      const refused = update(project.projectId, { name: "new", subdomain, ...newLink() })
-      assert.strictEqual(yield* failureOf(refused), subdomainTaken)
-      assert.deepStrictEqual(shown(yield* findProject(project.projectId)), shown(project))
-      // A project may set its own subdomain again, and a freed subdomain can be taken.
-      yield* update(other.projectId, { subdomain }, oneOrg(orgId))
-      yield* update(other.projectId, { subdomain: null })
-      assert.strictEqual((yield* update(project.projectId, { subdomain })).subdomain, subdomain)
-    }),
-  )
-
-  it.effect("update: a repository has one project in all orgs, in any case, and a taken one changes nothing", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "update: a repository has one project in all orgs, in any case, and a taken one changes nothing",
+    function* () {
       const { project } = yield* insertTenant
       const { project: other } = yield* insertTenant
       const link = newLink()
@@ -142,23 +133,21 @@ export const projectUpdates = (it: It) => {
       assert.strictEqual(yield* failureOf(update(other.projectId, upper)), repositoryTaken)
       yield* update(project.projectId, { hostOwner: null, hostRepo: null })
       assert.strictEqual((yield* update(other.projectId, link)).hostRepo, link.hostRepo)
-    }),
+    },
   )
 
-  it.effect("update: of many that want the same value at once, one gets it", () =>
-    Effect.gen(function* () {
-      const wanted = [{ subdomain: newSubdomain() }, newLink()]
-      for (const changes of wanted) {
-        const tenants = yield* Effect.all(Array.from({ length: 8 }, () => insertTenant))
-        const results = yield* Effect.forEach(
-          tenants,
-          ({ project }) => Effect.result(update(project.projectId, changes)),
-          { concurrency: "unbounded" },
-        )
-        assert.strictEqual(results.filter(Result.isSuccess).length, 1)
-        const failures = results.filter(Result.isFailure).map(({ failure }) => failure._tag)
-        assert.deepStrictEqual(new Set(failures), new Set(["Conflict"]))
-      }
-    }),
-  )
+  it.effect("update: of many that want the same value at once, one gets it", function* () {
+    const wanted = [{ subdomain: newSubdomain() }, newLink()]
+    for (const changes of wanted) {
+      const tenants = yield* Effect.all(Array.from({ length: 8 }, () => insertTenant))
+      const results = yield* Effect.forEach(
+        tenants,
+        ({ project }) => Effect.result(update(project.projectId, changes)),
+        { concurrency: "unbounded" },
+      )
+      assert.strictEqual(results.filter(Result.isSuccess).length, 1)
+      const failures = results.filter(Result.isFailure).map(({ failure }) => failure._tag)
+      assert.deepStrictEqual(new Set(failures), new Set(["Conflict"]))
+    }
+  })
 }

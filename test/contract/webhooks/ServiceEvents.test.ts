@@ -1,4 +1,4 @@
-import { assert, layer } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { DeploymentRepository } from "#src/domain/deployments/Deployments.ts"
@@ -23,6 +23,7 @@ import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/webhookEndpoi
 import { SecureRandom } from "effect/crypto"
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
+import { layer } from "../../support/it.ts"
 import { anyRules, everyOrg, insertOrg, newEntry, newId, newRepository, push } from "../support.ts"
 import {
   attempt,
@@ -77,181 +78,170 @@ for (const database of ["embedded", "postgres"] as const) {
     (it) => {
       it.effect(
         "a failed delivery creates an event for the endpoints with its type, but not for the endpoint that failed",
-        () =>
-          Effect.gen(function* () {
-            const { orgId } = yield* insertOrg()
-            const now = epoch()
-            const broken = yield* insertEndpoint(orgId, { eventTypes: ["invoice.*", "delivery.*"] })
-            const watcher = yield* insertEndpoint(orgId, { eventTypes: ["delivery.failed"] })
-            yield* insertEndpoint(orgId)
-            const event_id = yield* publish(orgId, "invoice.paid", now)
-            const claimed = (yield* claim(now)).filter(({ endpointId }) => endpointId === broken)
-            assert.strictEqual(claimed.length, 1)
-            yield* record([attempt(claimed[0]!, "Exhausted", now)], now)
-            yield* sweep
-            assert.deepStrictEqual(yield* toldTo(orgId, watcher), [
-              {
-                event: "delivery.failed",
-                data: {
-                  delivery_id: claimed[0]!.deliveryId,
-                  event_id,
-                  event: "invoice.paid",
-                  webhook_endpoint_id: broken,
-                  attempts: 1,
-                  last_status: 500,
-                  last_error: null,
-                },
-                state: "pending",
+        function* () {
+          const { orgId } = yield* insertOrg()
+          const now = epoch()
+          const broken = yield* insertEndpoint(orgId, { eventTypes: ["invoice.*", "delivery.*"] })
+          const watcher = yield* insertEndpoint(orgId, { eventTypes: ["delivery.failed"] })
+          yield* insertEndpoint(orgId)
+          const event_id = yield* publish(orgId, "invoice.paid", now)
+          const claimed = (yield* claim(now)).filter(({ endpointId }) => endpointId === broken)
+          assert.strictEqual(claimed.length, 1)
+          yield* record([attempt(claimed[0]!, "Exhausted", now)], now)
+          yield* sweep
+          assert.deepStrictEqual(yield* toldTo(orgId, watcher), [
+            {
+              event: "delivery.failed",
+              data: {
+                delivery_id: claimed[0]!.deliveryId,
+                event_id,
+                event: "invoice.paid",
+                webhook_endpoint_id: broken,
+                attempts: 1,
+                last_status: 500,
+                last_error: null,
               },
-            ])
-            assert.deepStrictEqual(yield* toldTo(orgId, broken), [])
-          }),
+              state: "pending",
+            },
+          ])
+          assert.deepStrictEqual(yield* toldTo(orgId, broken), [])
+        },
       )
 
       it.effect(
         "a failed delivery of such an event creates no further event, so two dead endpoints do not notify each other",
-        () =>
-          Effect.gen(function* () {
-            const { orgId } = yield* insertOrg()
-            const now = epoch()
-            const own = ["delivery.*", "endpoint.*"]
-            const [a, b] = [
-              yield* insertEndpoint(orgId, { eventTypes: ["invoice.*", ...own] }),
-              yield* insertEndpoint(orgId, { eventTypes: own }),
-            ]
-            yield* insertEndpoint(orgId, { eventTypes: own })
-            yield* publish(orgId, "invoice.paid", now)
-            const [first] = yield* claim(now)
-            // Endpoint A is deactivated. B gets the event, fails, and is deactivated too.
-            yield* record([attempt(first!, "Deactivate", now)], now)
-            yield* sweep
-            assert.deepStrictEqual(
-              (yield* toldTo(orgId, b)).map(({ data, event }) => [event, data["webhook_endpoint_id"], data["reason"]]),
-              [["endpoint.deactivated", a, "gone"]],
-            )
-            const later = plus(now, 1)
-            const toB = (yield* claim(later, { limit: 1000 })).filter(({ endpointId }) => endpointId === b)
-            assert.strictEqual(toB.length, 1)
-            yield* record([attempt(toB[0]!, "Deactivate", later)], later)
-            yield* sweep
-            assert.deepStrictEqual(yield* typesOf(orgId), ["endpoint.deactivated", "invoice.paid"])
-            assert.deepStrictEqual(yield* toldTo(orgId, a), [])
-          }),
-      )
-
-      it.effect("the deactivation of an endpoint is sent to the others once, with its reason", () =>
-        Effect.gen(function* () {
+        function* () {
           const { orgId } = yield* insertOrg()
           const now = epoch()
-          const [subject, watcher] = [
-            yield* insertEndpoint(orgId, { eventTypes: ["endpoint.*"] }),
-            yield* insertEndpoint(orgId, { eventTypes: ["endpoint.deactivated"] }),
+          const own = ["delivery.*", "endpoint.*"]
+          const [a, b] = [
+            yield* insertEndpoint(orgId, { eventTypes: ["invoice.*", ...own] }),
+            yield* insertEndpoint(orgId, { eventTypes: own }),
           ]
-          const random = yield* SecureRandom.SecureRandom
-          const entry = (reason: "by_request" | "failing") =>
-            Effect.map(makeServiceEvent(random, deactivated(subject, reason), now), (event) => newEntry({ event }))
-          const repository = yield* WebhookEndpointRepository
-          const change = { url: undefined, secret: undefined, previousSecretUntil: now, description: undefined, now }
-          for (let times = 0; times < 2; times++) {
-            yield* repository.update(orgId, subject, { ...change, active: false }, yield* entry("by_request"))
-          }
-          yield* updateEndpoint(orgId, subject, now, { active: true })
-          assert.isTrue(yield* repository.deactivate(orgId, subject, now, yield* entry("failing")))
-          yield* sweep
-          assert.deepStrictEqual((yield* toldTo(orgId, watcher)).map(({ data }) => data["reason"]).toSorted(), [
-            "by_request",
-            "failing",
-          ])
-          assert.deepStrictEqual(yield* toldTo(orgId, subject), [])
-        }),
-      )
-
-      it.effect("a registered deployment is sent once, with its project", () =>
-        Effect.gen(function* () {
-          const { orgId } = yield* insertOrg()
-          const now = epoch()
-          const watcher = yield* insertEndpoint(orgId, { eventTypes: ["deployment.registered"] })
-          const projects = yield* ProjectRepository
-          const repository = newRepository()
-          const project = yield* projects.insert(
-            { projectId: yield* newId, name: "docs", orgId, defaultOrgId: yield* newId, now },
-            newEntry(),
-          )
-          const linked = { hostOwner: repository.owner, hostRepo: repository.repo }
-          yield* projects.update(everyOrg, project.projectId, linked, now, newEntry())
-          const random = yield* SecureRandom.SecureRandom
-          const run = push(repository)
-          const rules = { ...anyRules, allowedOwners: "linked" } as const
-          for (let times = 0; times < 2; times++) {
-            const [deploymentId, projectId] = [yield* newId, yield* newId]
-            const data = { deployment_id: deploymentId, project_id: projectId }
-            const event = yield* makeServiceEvent(random, { type: "deployment.registered", data }, now)
-            const ids = { deploymentId, projectId, defaultOrgId: yield* newId }
-            yield* DeploymentRepository.use((all) => all.register({ run, ...ids, now, event, rules }))
-          }
-          yield* sweep
-          const [delivery, ...others] = yield* deliveriesOf(orgId, { webhook_endpoint_id: watcher })
-          assert.deepStrictEqual(others, [])
-          const { payload } = yield* findDelivery(orgId, delivery!.delivery_id)
-          assert.strictEqual(JSON.parse(payload).data.project_id, project.projectId)
-        }),
-      )
-
-      it.effect("no event is written while no endpoint names its type, and * does not match it", () =>
-        Effect.gen(function* () {
-          const { orgId } = yield* insertOrg()
-          const now = epoch()
-          const broken = yield* insertEndpoint(orgId, { eventTypes: ["invoice.*"] })
-          yield* insertEndpoint(orgId)
-          yield* insertEndpoint(orgId, { eventTypes: ["*"] })
-          yield* publish(orgId, "invoice.paid", now)
-          const claimed = yield* claim(now)
-          yield* record(
-            claimed.map((one) => attempt(one, one.endpointId === broken ? "Exhausted" : "Delivered", now)),
-            now,
-          )
-          assert.deepStrictEqual(yield* typesOf(orgId), ["invoice.paid"])
-          const sql = yield* SqlClient.SqlClient
-          assert.deepStrictEqual(yield* sql`SELECT id FROM sweeps WHERE org_id = ${orgId}`, [])
-        }),
-      )
-
-      it.effect("a worker that lost its claim creates no event", () =>
-        Effect.gen(function* () {
-          const { orgId } = yield* insertOrg()
-          const now = epoch()
-          yield* insertEndpoint(orgId, { eventTypes: ["invoice.*"] })
-          yield* insertEndpoint(orgId, { eventTypes: ["delivery.*"] })
+          yield* insertEndpoint(orgId, { eventTypes: own })
           yield* publish(orgId, "invoice.paid", now)
           const [first] = yield* claim(now)
-          const later = plus(now, 61)
-          const [second] = yield* claim(later)
-          yield* record([attempt(second!, "Delivered", later)], later)
-          yield* record([attempt(first!, "Exhausted", later)], later)
-          assert.deepStrictEqual(yield* typesOf(orgId), ["invoice.paid"])
-        }),
+          // Endpoint A is deactivated. B gets the event, fails, and is deactivated too.
+          yield* record([attempt(first!, "Deactivate", now)], now)
+          yield* sweep
+          assert.deepStrictEqual(
+            (yield* toldTo(orgId, b)).map(({ data, event }) => [event, data["webhook_endpoint_id"], data["reason"]]),
+            [["endpoint.deactivated", a, "gone"]],
+          )
+          const later = plus(now, 1)
+          const toB = (yield* claim(later, { limit: 1000 })).filter(({ endpointId }) => endpointId === b)
+          assert.strictEqual(toB.length, 1)
+          yield* record([attempt(toB[0]!, "Deactivate", later)], later)
+          yield* sweep
+          assert.deepStrictEqual(yield* typesOf(orgId), ["endpoint.deactivated", "invoice.paid"])
+          assert.deepStrictEqual(yield* toldTo(orgId, a), [])
+        },
       )
+
+      it.effect("the deactivation of an endpoint is sent to the others once, with its reason", function* () {
+        const { orgId } = yield* insertOrg()
+        const now = epoch()
+        const [subject, watcher] = [
+          yield* insertEndpoint(orgId, { eventTypes: ["endpoint.*"] }),
+          yield* insertEndpoint(orgId, { eventTypes: ["endpoint.deactivated"] }),
+        ]
+        const random = yield* SecureRandom.SecureRandom
+        const entry = (reason: "by_request" | "failing") =>
+          Effect.map(makeServiceEvent(random, deactivated(subject, reason), now), (event) => newEntry({ event }))
+        const repository = yield* WebhookEndpointRepository
+        const change = { url: undefined, secret: undefined, previousSecretUntil: now, description: undefined, now }
+        for (let times = 0; times < 2; times++) {
+          yield* repository.update(orgId, subject, { ...change, active: false }, yield* entry("by_request"))
+        }
+        yield* updateEndpoint(orgId, subject, now, { active: true })
+        assert.isTrue(yield* repository.deactivate(orgId, subject, now, yield* entry("failing")))
+        yield* sweep
+        assert.deepStrictEqual((yield* toldTo(orgId, watcher)).map(({ data }) => data["reason"]).toSorted(), [
+          "by_request",
+          "failing",
+        ])
+        assert.deepStrictEqual(yield* toldTo(orgId, subject), [])
+      })
+
+      it.effect("a registered deployment is sent once, with its project", function* () {
+        const { orgId } = yield* insertOrg()
+        const now = epoch()
+        const watcher = yield* insertEndpoint(orgId, { eventTypes: ["deployment.registered"] })
+        const projects = yield* ProjectRepository
+        const repository = newRepository()
+        const project = yield* projects.insert(
+          { projectId: yield* newId, name: "docs", orgId, defaultOrgId: yield* newId, now },
+          newEntry(),
+        )
+        const linked = { hostOwner: repository.owner, hostRepo: repository.repo }
+        yield* projects.update(everyOrg, project.projectId, linked, now, newEntry())
+        const random = yield* SecureRandom.SecureRandom
+        const run = push(repository)
+        const rules = { ...anyRules, allowedOwners: "linked" } as const
+        for (let times = 0; times < 2; times++) {
+          const [deploymentId, projectId] = [yield* newId, yield* newId]
+          const data = { deployment_id: deploymentId, project_id: projectId }
+          const event = yield* makeServiceEvent(random, { type: "deployment.registered", data }, now)
+          const ids = { deploymentId, projectId, defaultOrgId: yield* newId }
+          yield* DeploymentRepository.use((all) => all.register({ run, ...ids, now, event, rules }))
+        }
+        yield* sweep
+        const [delivery, ...others] = yield* deliveriesOf(orgId, { webhook_endpoint_id: watcher })
+        assert.deepStrictEqual(others, [])
+        const { payload } = yield* findDelivery(orgId, delivery!.delivery_id)
+        assert.strictEqual(JSON.parse(payload).data.project_id, project.projectId)
+      })
+
+      it.effect("no event is written while no endpoint names its type, and * does not match it", function* () {
+        const { orgId } = yield* insertOrg()
+        const now = epoch()
+        const broken = yield* insertEndpoint(orgId, { eventTypes: ["invoice.*"] })
+        yield* insertEndpoint(orgId)
+        yield* insertEndpoint(orgId, { eventTypes: ["*"] })
+        yield* publish(orgId, "invoice.paid", now)
+        const claimed = yield* claim(now)
+        yield* record(
+          claimed.map((one) => attempt(one, one.endpointId === broken ? "Exhausted" : "Delivered", now)),
+          now,
+        )
+        assert.deepStrictEqual(yield* typesOf(orgId), ["invoice.paid"])
+        const sql = yield* SqlClient.SqlClient
+        assert.deepStrictEqual(yield* sql`SELECT id FROM sweeps WHERE org_id = ${orgId}`, [])
+      })
+
+      it.effect("a worker that lost its claim creates no event", function* () {
+        const { orgId } = yield* insertOrg()
+        const now = epoch()
+        yield* insertEndpoint(orgId, { eventTypes: ["invoice.*"] })
+        yield* insertEndpoint(orgId, { eventTypes: ["delivery.*"] })
+        yield* publish(orgId, "invoice.paid", now)
+        const [first] = yield* claim(now)
+        const later = plus(now, 61)
+        const [second] = yield* claim(later)
+        yield* record([attempt(second!, "Delivered", later)], later)
+        yield* record([attempt(first!, "Exhausted", later)], later)
+        assert.deepStrictEqual(yield* typesOf(orgId), ["invoice.paid"])
+      })
 
       it.effect(
         "more failed deliveries than one batch of events has, to more endpoints than one event queues at once, all arrive",
-        () =>
-          Effect.gen(function* () {
-            const { orgId } = yield* insertOrg()
-            const now = epoch()
-            const broken = yield* insertEndpoint(orgId, { eventTypes: ["invoice.*"] })
-            const watchers = yield* Effect.replicateEffect(insertEndpoint(orgId, { eventTypes: ["delivery.*"] }), 40)
-            for (let n = 0; n < 120; n++) yield* publish(orgId, "invoice.paid", now)
-            const claimed = yield* claim(now, { limit: 200, laneCap: 200 })
-            assert.strictEqual(claimed.filter(({ endpointId }) => endpointId === broken).length, 120)
-            yield* record(
-              claimed.map((one) => attempt(one, "Exhausted", now)),
-              now,
-            )
-            yield* sweep
-            for (const watcher of [watchers[0]!, watchers[39]!]) {
-              assert.strictEqual((yield* deliveriesOf(orgId, { webhook_endpoint_id: watcher })).length, 120)
-            }
-          }),
+        function* () {
+          const { orgId } = yield* insertOrg()
+          const now = epoch()
+          const broken = yield* insertEndpoint(orgId, { eventTypes: ["invoice.*"] })
+          const watchers = yield* Effect.replicateEffect(insertEndpoint(orgId, { eventTypes: ["delivery.*"] }), 40)
+          for (let n = 0; n < 120; n++) yield* publish(orgId, "invoice.paid", now)
+          const claimed = yield* claim(now, { limit: 200, laneCap: 200 })
+          assert.strictEqual(claimed.filter(({ endpointId }) => endpointId === broken).length, 120)
+          yield* record(
+            claimed.map((one) => attempt(one, "Exhausted", now)),
+            now,
+          )
+          yield* sweep
+          for (const watcher of [watchers[0]!, watchers[39]!]) {
+            assert.strictEqual((yield* deliveriesOf(orgId, { webhook_endpoint_id: watcher })).length, 120)
+          }
+        },
       )
     },
   )

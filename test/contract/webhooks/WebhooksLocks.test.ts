@@ -1,4 +1,4 @@
-import { assert, layer } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { DateTime, Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import type { DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
@@ -12,6 +12,7 @@ import * as OrgsSql from "#src/infrastructure/orgs/orgsSql.ts"
 import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/webhookEndpointsSql.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
+import { layer } from "../../support/it.ts"
 import { insertMany } from "./deliveriesAtScale.ts"
 import { untilWaiting } from "../meet.ts"
 import { insertOrg } from "../support.ts"
@@ -91,179 +92,163 @@ const within = Effect.fnUntraced(function* <A, E, R>(effect: Effect.Effect<A, E,
 
 // Runs on PostgreSQL only: the embedded database has one session, so sessions never meet there.
 layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true })("locks", (it) => {
-  it.effect("a 410 to a request from before an activation does not deactivate the endpoint again", () =>
-    Effect.gen(function* () {
-      const now = epoch()
-      const { orgId, endpoint } = yield* insertReceiver(now, 2)
-      const early = yield* claim(plus(now, 9))
-      yield* updateEndpoint(orgId, endpoint, now, { active: false })
-      yield* updateEndpoint(orgId, endpoint, now, { active: true })
-      const isActive = Effect.map(
-        WebhookEndpointRepository.use((endpoints) => endpoints.get(orgId, { id: endpoint })),
-        (found) => found.active,
-      )
-      yield* record([attempt(early[0]!, "Deactivate", now)], now)
-      assert.isTrue(yield* isActive)
-      // One from after it does, also beside one from before it.
-      yield* recover(orgId, endpoint, plus(now, -60), now)
-      const [late] = yield* claim(plus(now, 60))
-      yield* record([attempt(late!, "Deactivate", now), attempt(early[1]!, "Deactivate", now)], plus(now, 60))
-      assert.isFalse(yield* isActive)
-    }),
-  )
+  it.effect("a 410 to a request from before an activation does not deactivate the endpoint again", function* () {
+    const now = epoch()
+    const { orgId, endpoint } = yield* insertReceiver(now, 2)
+    const early = yield* claim(plus(now, 9))
+    yield* updateEndpoint(orgId, endpoint, now, { active: false })
+    yield* updateEndpoint(orgId, endpoint, now, { active: true })
+    const isActive = Effect.map(
+      WebhookEndpointRepository.use((endpoints) => endpoints.get(orgId, { id: endpoint })),
+      (found) => found.active,
+    )
+    yield* record([attempt(early[0]!, "Deactivate", now)], now)
+    assert.isTrue(yield* isActive)
+    // One from after it does, also beside one from before it.
+    yield* recover(orgId, endpoint, plus(now, -60), now)
+    const [late] = yield* claim(plus(now, 60))
+    yield* record([attempt(late!, "Deactivate", now), attempt(early[1]!, "Deactivate", now)], plus(now, 60))
+    assert.isFalse(yield* isActive)
+  })
 
-  it.effect("a record of a batch in any order and the end of its endpoint do not deadlock", () =>
-    Effect.gen(function* () {
-      yield* insertCrowd
-      for (const isReversed of [true, false]) {
-        const now = epoch()
-        const { orgId, endpoint } = yield* insertReceiver(now, 9)
-        const claimed = yield* claim(plus(now, 9))
-        yield* moveNewestFirst(orgId)
-        const made = claimed.map((one) => attempt(one, "Delivered", now))
-        yield* whileHeld<DeliveryQueue | WebhookEndpointRepository>(claimed[4]!.deliveryId, [
-          record(isReversed ? made.toReversed() : made, now),
-          updateEndpoint(orgId, endpoint, now, { active: false }),
-        ])
-        assert.deepStrictEqual(yield* statesOf(orgId), Array(9).fill("delivered"))
-      }
-    }),
-  )
-
-  it.effect("batches of two workers do not deadlock, nor do a batch and a resend", () =>
-    Effect.gen(function* () {
-      yield* insertCrowd
+  it.effect("a record of a batch in any order and the end of its endpoint do not deadlock", function* () {
+    yield* insertCrowd
+    for (const isReversed of [true, false]) {
       const now = epoch()
       const { orgId, endpoint } = yield* insertReceiver(now, 9)
       const claimed = yield* claim(plus(now, 9))
-      yield* updateEndpoint(orgId, endpoint, now, { active: false })
-      yield* updateEndpoint(orgId, endpoint, now, { active: true })
       yield* moveNewestFirst(orgId)
-      const made = claimed.map((one) => attempt(one, "Exhausted", now))
-      const sql = yield* SqlClient.SqlClient
-      yield* whileHeld<DeliveryLogRepository | DeliveryQueue>(claimed[4]!.deliveryId, [
-        record(made.toReversed(), now),
-        record(made, now),
-        recover(orgId, endpoint, now, plus(now, 10)),
+      const made = claimed.map((one) => attempt(one, "Delivered", now))
+      yield* whileHeld<DeliveryQueue | WebhookEndpointRepository>(claimed[4]!.deliveryId, [
+        record(isReversed ? made.toReversed() : made, now),
+        updateEndpoint(orgId, endpoint, now, { active: false }),
       ])
-      const log = sql<{ count: number }>`
+      assert.deepStrictEqual(yield* statesOf(orgId), Array(9).fill("delivered"))
+    }
+  })
+
+  it.effect("batches of two workers do not deadlock, nor do a batch and a resend", function* () {
+    yield* insertCrowd
+    const now = epoch()
+    const { orgId, endpoint } = yield* insertReceiver(now, 9)
+    const claimed = yield* claim(plus(now, 9))
+    yield* updateEndpoint(orgId, endpoint, now, { active: false })
+    yield* updateEndpoint(orgId, endpoint, now, { active: true })
+    yield* moveNewestFirst(orgId)
+    const made = claimed.map((one) => attempt(one, "Exhausted", now))
+    const sql = yield* SqlClient.SqlClient
+    yield* whileHeld<DeliveryLogRepository | DeliveryQueue>(claimed[4]!.deliveryId, [
+      record(made.toReversed(), now),
+      record(made, now),
+      recover(orgId, endpoint, now, plus(now, 10)),
+    ])
+    const log = sql<{ count: number }>`
         SELECT ((SELECT count(*) FROM delivery_attempts WHERE org_id = ${orgId}) + count(attempt_started_at))::int AS count
         FROM deliveries WHERE org_id = ${orgId}`
-      assert.strictEqual((yield* log)[0]!.count, 9)
-    }),
-  )
+    assert.strictEqual((yield* log)[0]!.count, 9)
+  })
 
   // With one statement that locks, and looks for the attempts, PostgreSQL 18 crashes now and then (ADR 55).
-  it.effect("a cancellation that waits for a claim keeps the attempts of what it cancels", () =>
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      const now = epoch()
-      const { orgId, endpoint } = yield* insertReceiver(now, 9)
-      // What other tests have left may be due, too.
-      const claimed = (yield* claim(plus(now, 9))).filter((one) => one.orgId === orgId)
-      yield* record(
-        claimed.map((one) => attempt(one, { retryAt: plus(now, 60) }, now)),
-        now,
-      )
-      const locked = yield* Deferred.make<void>()
-      const holder = yield* Effect.gen(function* () {
-        yield* sql`
+  it.effect("a cancellation that waits for a claim keeps the attempts of what it cancels", function* () {
+    const sql = yield* SqlClient.SqlClient
+    const now = epoch()
+    const { orgId, endpoint } = yield* insertReceiver(now, 9)
+    // What other tests have left may be due, too.
+    const claimed = (yield* claim(plus(now, 9))).filter((one) => one.orgId === orgId)
+    yield* record(
+      claimed.map((one) => attempt(one, { retryAt: plus(now, 60) }, now)),
+      now,
+    )
+    const locked = yield* Deferred.make<void>()
+    const holder = yield* Effect.gen(function* () {
+      yield* sql`
           UPDATE pending_deliveries SET claim_id = 'another', lease_until = now() + interval '1 hour'
           WHERE org_id = ${orgId} AND delivery_id = ${claimed[0]!.deliveryId}`
-        yield* Deferred.succeed(locked, undefined)
-        yield* untilWaiting(1)
-      }).pipe(sql.withTransaction, Effect.forkChild)
-      yield* Deferred.await(locked)
-      yield* updateEndpoint(orgId, endpoint, now, { active: false })
-      yield* Fiber.join(holder)
-      const ended = yield* sql<{ attempts: number; made: boolean }>`
+      yield* Deferred.succeed(locked, undefined)
+      yield* untilWaiting(1)
+    }).pipe(sql.withTransaction, Effect.forkChild)
+    yield* Deferred.await(locked)
+    yield* updateEndpoint(orgId, endpoint, now, { active: false })
+    yield* Fiber.join(holder)
+    const ended = yield* sql<{ attempts: number; made: boolean }>`
         SELECT attempts, attempt_started_at IS NOT NULL AS made FROM deliveries WHERE org_id = ${orgId}`
-      assert.deepStrictEqual(
-        ended,
-        Array.from({ length: 8 }, () => ({ attempts: 1, made: true })),
-      )
-      assert.deepStrictEqual(yield* sql`SELECT delivery_id AS id FROM delivery_attempts WHERE org_id = ${orgId}`, [
-        { id: claimed[0]!.deliveryId },
-      ])
-      assert.deepStrictEqual(new Set(yield* statesOf(orgId)), new Set(["canceled"]))
-    }),
-  )
+    assert.deepStrictEqual(
+      ended,
+      Array.from({ length: 8 }, () => ({ attempts: 1, made: true })),
+    )
+    assert.deepStrictEqual(yield* sql`SELECT delivery_id AS id FROM delivery_attempts WHERE org_id = ${orgId}`, [
+      { id: claimed[0]!.deliveryId },
+    ])
+    assert.deepStrictEqual(new Set(yield* statesOf(orgId)), new Set(["canceled"]))
+  })
 
-  it.effect("an endpoint that is deactivated after an event was routed to it gets a skipped delivery", () =>
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      const now = epoch()
-      const { orgId, endpoint } = yield* insertReceiver(now, 0)
-      const jobId = yield* insertJob(orgId)
-      const changed = yield* Deferred.make<void>()
-      const deactivation = yield* Effect.gen(function* () {
-        yield* updateEndpoint(orgId, endpoint, now, { active: false })
-        yield* Deferred.succeed(changed, undefined)
-        yield* untilWaiting(1)
-      }).pipe(sql.withTransaction, Effect.forkChild)
-      yield* Deferred.await(changed)
-      yield* finish(orgId, jobId, completed(), now)
-      yield* Fiber.join(deactivation)
-      assert.deepStrictEqual(yield* statesOf(orgId), ["skipped"])
-    }),
-  )
+  it.effect("an endpoint that is deactivated after an event was routed to it gets a skipped delivery", function* () {
+    const sql = yield* SqlClient.SqlClient
+    const now = epoch()
+    const { orgId, endpoint } = yield* insertReceiver(now, 0)
+    const jobId = yield* insertJob(orgId)
+    const changed = yield* Deferred.make<void>()
+    const deactivation = yield* Effect.gen(function* () {
+      yield* updateEndpoint(orgId, endpoint, now, { active: false })
+      yield* Deferred.succeed(changed, undefined)
+      yield* untilWaiting(1)
+    }).pipe(sql.withTransaction, Effect.forkChild)
+    yield* Deferred.await(changed)
+    yield* finish(orgId, jobId, completed(), now)
+    yield* Fiber.join(deactivation)
+    assert.deepStrictEqual(yield* statesOf(orgId), ["skipped"])
+  })
 
-  it.effect("a claim of deliveries waits for no lock, and takes those that are not locked", () =>
-    Effect.gen(function* () {
-      const now = epoch()
-      // The backlog that earlier tests left is due at any time.
-      const sql = yield* SqlClient.SqlClient
-      yield* sql`UPDATE pending_deliveries SET backlogged = false WHERE backlogged`
-      const { orgId, endpoint } = yield* insertReceiver(now, 0)
-      yield* insertMany({ orgId, endpoint, state: "pending", count: 600, now: DateTime.toDateUtc(now) })
-      const [first, second] = yield* within(claim(now, { limit: 512, laneCap: 1000 }))
-      assert.deepStrictEqual([first.length, second.length], [512, 88])
-      assert.strictEqual(new Set([...first, ...second].map(({ deliveryId }) => deliveryId)).size, 600)
+  it.effect("a claim of deliveries waits for no lock, and takes those that are not locked", function* () {
+    const now = epoch()
+    // The backlog that earlier tests left is due at any time.
+    const sql = yield* SqlClient.SqlClient
+    yield* sql`UPDATE pending_deliveries SET backlogged = false WHERE backlogged`
+    const { orgId, endpoint } = yield* insertReceiver(now, 0)
+    yield* insertMany({ orgId, endpoint, state: "pending", count: 600, now: DateTime.toDateUtc(now) })
+    const [first, second] = yield* within(claim(now, { limit: 512, laneCap: 1000 }))
+    assert.deepStrictEqual([first.length, second.length], [512, 88])
+    assert.strictEqual(new Set([...first, ...second].map(({ deliveryId }) => deliveryId)).size, 600)
 
-      // The same for a backlogged delivery. A look finds the ended leases.
-      yield* look
-      const due = yield* claim(plus(now, 60), { limit: 512, laneCap: 0 })
-      assert.deepStrictEqual([due, yield* claim(plus(now, 60), { laneCap: 0 })], [[], []])
-      yield* look
-      const [third, fourth] = yield* within(claim(plus(now, 60), { limit: 512, laneCap: 150 }))
-      assert.deepStrictEqual([third.length, fourth.length], [150, 150])
-      assert.strictEqual(new Set([...third, ...fourth].map(({ deliveryId }) => deliveryId)).size, 300)
-    }),
-  )
+    // The same for a backlogged delivery. A look finds the ended leases.
+    yield* look
+    const due = yield* claim(plus(now, 60), { limit: 512, laneCap: 0 })
+    assert.deepStrictEqual([due, yield* claim(plus(now, 60), { laneCap: 0 })], [[], []])
+    yield* look
+    const [third, fourth] = yield* within(claim(plus(now, 60), { limit: 512, laneCap: 150 }))
+    assert.deepStrictEqual([third.length, fourth.length], [150, 150])
+    assert.strictEqual(new Set([...third, ...fourth].map(({ deliveryId }) => deliveryId)).size, 300)
+  })
 
-  it.effect("a claim of jobs waits for no lock, and takes those that are not locked", () =>
-    Effect.gen(function* () {
-      const jobs = yield* JobRepository
-      const now = epoch()
+  it.effect("a claim of jobs waits for no lock, and takes those that are not locked", function* () {
+    const jobs = yield* JobRepository
+    const now = epoch()
+    const { orgId } = yield* insertOrg()
+    const ids = yield* Effect.replicateEffect(insertJob(orgId), 6)
+    const [first, second] = yield* within(
+      jobs.claim(orgId, { workflows: undefined, limit: 3, now, leaseUntil: plus(now, 60) }),
+    )
+    assert.deepStrictEqual(
+      [...first, ...second].map((job) => job.job_id),
+      ids,
+    )
+  })
+
+  it.effect("a claim of jobs takes no more than its limit, with every query plan", function* () {
+    const sql = yield* SqlClient.SqlClient
+    const jobs = yield* JobRepository
+    const now = epoch()
+    // Tries every subset of the plan nodes that keep PostgreSQL from running the selection again for every row.
+    const methods = ["nestloop", "hashjoin", "mergejoin", "hashagg", "sort", "material"]
+    for (let n = 0; n <= methods.length; n++) {
+      const off = methods.slice(n)
       const { orgId } = yield* insertOrg()
-      const ids = yield* Effect.replicateEffect(insertJob(orgId), 6)
-      const [first, second] = yield* within(
-        jobs.claim(orgId, { workflows: undefined, limit: 3, now, leaseUntil: plus(now, 60) }),
-      )
-      assert.deepStrictEqual(
-        [...first, ...second].map((job) => job.job_id),
-        ids,
-      )
-    }),
-  )
-
-  it.effect("a claim of jobs takes no more than its limit, with every query plan", () =>
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      const jobs = yield* JobRepository
-      const now = epoch()
-      // Tries every subset of the plan nodes that keep PostgreSQL from running the selection again for every row.
-      const methods = ["nestloop", "hashjoin", "mergejoin", "hashagg", "sort", "material"]
-      for (let n = 0; n <= methods.length; n++) {
-        const off = methods.slice(n)
-        const { orgId } = yield* insertOrg()
-        yield* Effect.replicateEffect(insertJob(orgId), 6)
-        const claimed = yield* Effect.gen(function* () {
-          for (const method of off) yield* sql.unsafe(`SET LOCAL enable_${method} = off`)
-          return yield* jobs.claim(orgId, { workflows: undefined, limit: 2, now, leaseUntil: plus(now, 60) })
-        }).pipe(sql.withTransaction)
-        assert.strictEqual(claimed.length, 2, off.join())
-      }
-    }),
-  )
+      yield* Effect.replicateEffect(insertJob(orgId), 6)
+      const claimed = yield* Effect.gen(function* () {
+        for (const method of off) yield* sql.unsafe(`SET LOCAL enable_${method} = off`)
+        return yield* jobs.claim(orgId, { workflows: undefined, limit: 2, now, leaseUntil: plus(now, 60) })
+      }).pipe(sql.withTransaction)
+      assert.strictEqual(claimed.length, 2, off.join())
+    }
+  })
 })

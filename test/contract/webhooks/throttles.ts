@@ -94,87 +94,81 @@ const insertThrottled = Effect.fnUntraced(function* (now: DateTime.Utc, maxPerSe
 
 /** The contract of limits per second in every DeliveryQueue. */
 export const throttles = (it: It<Throttles>) => {
-  it.effect("a limit per second spreads attempts over all claims, and leaves the rest in the queue", () =>
-    Effect.gen(function* () {
-      const { atOnce, forward } = yield* Throttles
-      const now = epoch()
-      const { endpoint, orgId, timesOf } = yield* insertThrottled(now, 10, 12)
-      const other = yield* insertEndpoint(orgId, { now })
-      yield* publish(orgId, "a.b", now)
-      const isOther = ({ endpointId }: ClaimedDelivery) => endpointId === other
-      const room = Math.floor(throttleHorizonMillis / step(10)) + 1
-      const steps = Array.from({ length: room }, (_, n) => Math.round(n * step(10)))
-      yield* atOnce(
-        orgId,
-        Effect.gen(function* () {
-          const { deliveries: first, throttledUntil } = yield* claimWithMore(now, { laneCap: 50 })
-          assert.deepStrictEqual(timesOf(first), steps)
-          assert.deepStrictEqual(
-            first.filter(isOther).map(({ delayMillis }) => delayMillis),
-            [null],
-          )
-          assert.isNotNull(throttledUntil)
-          assert.isTrue(DateTime.isLessThan(throttledUntil!, plus(now, 1)))
-          // Another replica continues where this one stopped, even while attempts are in flight.
-          assert.deepStrictEqual(yield* claim(now, { laneCap: 50 }), [])
-          yield* deliver(first, now)
-          yield* forward(orgId, throttleHorizonMillis)
-          // The clock of another replica differs by minutes: it decides nothing. The last time was 540 ms after the
-          // first one's.
-          const second = yield* claim(plus(now, 300), { laneCap: 50 })
-          assert.deepStrictEqual(timesOf(second), steps.slice(0, timesOf(second).length))
-          assert.strictEqual(timesOf(second).length, Math.floor((2 * throttleHorizonMillis) / step(10)) + 1 - room)
-          yield* deliver(second, now)
-          yield* updateEndpoint(orgId, endpoint, now, { maxPerSecond: null })
-          const rest = yield* claim(now, { laneCap: 50 })
-          assert.strictEqual(timesOf(first).length + timesOf(second).length + rest.length, 13)
-          assert.isTrue(rest.every(({ delayMillis }) => delayMillis === null))
-        }),
-      )
-    }),
-  )
+  it.effect("a limit per second spreads attempts over all claims, and leaves the rest in the queue", function* () {
+    const { atOnce, forward } = yield* Throttles
+    const now = epoch()
+    const { endpoint, orgId, timesOf } = yield* insertThrottled(now, 10, 12)
+    const other = yield* insertEndpoint(orgId, { now })
+    yield* publish(orgId, "a.b", now)
+    const isOther = ({ endpointId }: ClaimedDelivery) => endpointId === other
+    const room = Math.floor(throttleHorizonMillis / step(10)) + 1
+    const steps = Array.from({ length: room }, (_, n) => Math.round(n * step(10)))
+    yield* atOnce(
+      orgId,
+      Effect.gen(function* () {
+        const { deliveries: first, throttledUntil } = yield* claimWithMore(now, { laneCap: 50 })
+        assert.deepStrictEqual(timesOf(first), steps)
+        assert.deepStrictEqual(
+          first.filter(isOther).map(({ delayMillis }) => delayMillis),
+          [null],
+        )
+        assert.isNotNull(throttledUntil)
+        assert.isTrue(DateTime.isLessThan(throttledUntil!, plus(now, 1)))
+        // Another replica continues where this one stopped, even while attempts are in flight.
+        assert.deepStrictEqual(yield* claim(now, { laneCap: 50 }), [])
+        yield* deliver(first, now)
+        yield* forward(orgId, throttleHorizonMillis)
+        // The clock of another replica differs by minutes: it decides nothing. The last time was 540 ms after the
+        // first one's.
+        const second = yield* claim(plus(now, 300), { laneCap: 50 })
+        assert.deepStrictEqual(timesOf(second), steps.slice(0, timesOf(second).length))
+        assert.strictEqual(timesOf(second).length, Math.floor((2 * throttleHorizonMillis) / step(10)) + 1 - room)
+        yield* deliver(second, now)
+        yield* updateEndpoint(orgId, endpoint, now, { maxPerSecond: null })
+        const rest = yield* claim(now, { laneCap: 50 })
+        assert.strictEqual(timesOf(first).length + timesOf(second).length + rest.length, 13)
+        assert.isTrue(rest.every(({ delayMillis }) => delayMillis === null))
+      }),
+    )
+  })
 
   // Seen failing with the time of the replica's clock: after a step back of ten minutes nothing was claimed.
-  it.effect("a limit per second: a step of the clock stops no endpoint", () =>
-    Effect.gen(function* () {
-      const { atOnce, forward } = yield* Throttles
-      const now = epoch()
-      const { endpoint, orgId, timesOf } = yield* insertThrottled(now, 10, 12)
-      yield* atOnce(
-        orgId,
-        Effect.gen(function* () {
-          const first = yield* claim(now, { laneCap: 50 })
-          yield* deliver(first, now)
-          // The replica's clock is set back.
-          assert.deepStrictEqual(yield* claim(plus(now, 0), { laneCap: 50 }), [])
-          // The database's clock is set back: one attempt at the horizon, and from there on as before.
-          yield* forward(orgId, -600_000)
-          const again = yield* claim(now, { laneCap: 50 })
-          assert.deepStrictEqual(timesOf(again), [0])
-          yield* deliver(again, now)
-          yield* forward(orgId, throttleHorizonMillis)
-          assert.strictEqual(timesOf(yield* claim(now, { laneCap: 50 })).length, 4)
-          yield* removeEndpoint(orgId, endpoint, now)
-        }),
-      )
-    }),
-  )
+  it.effect("a limit per second: a step of the clock stops no endpoint", function* () {
+    const { atOnce, forward } = yield* Throttles
+    const now = epoch()
+    const { endpoint, orgId, timesOf } = yield* insertThrottled(now, 10, 12)
+    yield* atOnce(
+      orgId,
+      Effect.gen(function* () {
+        const first = yield* claim(now, { laneCap: 50 })
+        yield* deliver(first, now)
+        // The replica's clock is set back.
+        assert.deepStrictEqual(yield* claim(plus(now, 0), { laneCap: 50 }), [])
+        // The database's clock is set back: one attempt at the horizon, and from there on as before.
+        yield* forward(orgId, -600_000)
+        const again = yield* claim(now, { laneCap: 50 })
+        assert.deepStrictEqual(timesOf(again), [0])
+        yield* deliver(again, now)
+        yield* forward(orgId, throttleHorizonMillis)
+        assert.strictEqual(timesOf(yield* claim(now, { laneCap: 50 })).length, 4)
+        yield* removeEndpoint(orgId, endpoint, now)
+      }),
+    )
+  })
 
   // Seen failing when the time was written before the endpoint was.
-  it.effect("a limit per second: what is refused leaves no time behind, and a deletion removes it", () =>
-    Effect.gen(function* () {
-      const { of } = yield* Throttles
-      const now = epoch()
-      const { endpoint, orgId } = yield* insertThrottled(now, 10, 1)
-      yield* claim(now)
-      const ids = yield* of(orgId)
-      assert.deepStrictEqual(ids, [endpoint])
-      const unknown = `${endpoint.slice(0, -1)}${endpoint.endsWith("0") ? "1" : "0"}`
-      yield* Effect.flip(updateEndpoint(orgId, unknown, now, { maxPerSecond: 5 }))
-      yield* Effect.exit(insertEndpoint("0".repeat(26), { maxPerSecond: 5, now }))
-      assert.deepStrictEqual([yield* of(orgId), yield* of("0".repeat(26))], [[endpoint], []])
-      yield* removeEndpoint(orgId, endpoint, now)
-      assert.deepStrictEqual(yield* of(orgId), [])
-    }),
-  )
+  it.effect("a limit per second: what is refused leaves no time behind, and a deletion removes it", function* () {
+    const { of } = yield* Throttles
+    const now = epoch()
+    const { endpoint, orgId } = yield* insertThrottled(now, 10, 1)
+    yield* claim(now)
+    const ids = yield* of(orgId)
+    assert.deepStrictEqual(ids, [endpoint])
+    const unknown = `${endpoint.slice(0, -1)}${endpoint.endsWith("0") ? "1" : "0"}`
+    yield* Effect.flip(updateEndpoint(orgId, unknown, now, { maxPerSecond: 5 }))
+    yield* Effect.exit(insertEndpoint("0".repeat(26), { maxPerSecond: 5, now }))
+    assert.deepStrictEqual([yield* of(orgId), yield* of("0".repeat(26))], [[endpoint], []])
+    yield* removeEndpoint(orgId, endpoint, now)
+    assert.deepStrictEqual(yield* of(orgId), [])
+  })
 }

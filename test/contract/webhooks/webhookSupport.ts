@@ -1,4 +1,4 @@
-import { assert, type Vitest } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { DateTime, Duration, Effect, Option } from "effect"
 import { SqlClient } from "effect/sql"
 import type { AuditRepository } from "#src/domain/audit/AuditLog.ts"
@@ -23,9 +23,10 @@ import { resendBatch } from "#src/infrastructure/webhooks/deliveryLogSql.ts"
 import { answer } from "../../fakes/WebhookSender.ts"
 import type { Events } from "./events.ts"
 import { itemsOf, at, insertOrg, newEntry, newId } from "../support.ts"
+import type { TestsWith } from "../../support/it.ts"
 
 /** `it` with the webhook interface's repositories of one backend. */
-export type It<More = never> = Vitest.MethodsNonLive<
+export type It<More = never> = TestsWith<
   | More
   | AuditRepository
   | DeliveryQueue

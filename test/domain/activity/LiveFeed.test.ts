@@ -1,11 +1,11 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
-import { expect, it } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import { Deferred, Effect, Fiber, Layer, Queue, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { type ChannelNews, LiveChannel, LiveFeed, type LiveEvent } from "#src/domain/activity/LiveFeed.ts"
 import { OrgScope } from "#src/domain/Principal.ts"
 import { secureRandom } from "#src/infrastructure/crypto/nodeCrypto.ts"
+import { it } from "../../support/it.ts"
 
 let sent: Array<string> = []
 

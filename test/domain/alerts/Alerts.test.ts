@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { DateTime, Effect, Fiber, Layer, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import type { CreateAlert, StoredAlert } from "#src/domain/alerts/Alert.ts"
@@ -20,6 +20,7 @@ import * as fakes from "../../fakes/repositories.ts"
 import { answer, failure, Receiver } from "../../fakes/WebhookSender.ts"
 import * as WebhookSender from "../../fakes/WebhookSender.ts"
 import { World } from "../../fakes/World.ts"
+import { it } from "../../support/it.ts"
 import { asAdministrator, failureOf, unknownId } from "../support.ts"
 import { as, makeOrg } from "../webhooks/webhookSupport.ts"
 

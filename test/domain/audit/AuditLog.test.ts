@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
@@ -10,6 +10,7 @@ import { Orgs } from "#src/domain/orgs/Orgs.ts"
 import { Projects } from "#src/domain/projects/Projects.ts"
 import { WebhookEndpoints } from "#src/domain/webhooks/WebhookEndpoints.ts"
 import { World } from "../../fakes/World.ts"
+import { it } from "../../support/it.ts"
 import { as, asAdministrator, asAnonymous, makeTenant, nowPlus, outcomeOf, services, unknownId } from "../support.ts"
 import * as Webhooks from "../webhooks/webhookSupport.ts"
 

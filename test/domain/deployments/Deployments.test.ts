@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import { TestClock } from "effect/testing"
 import type { AllowedOwners } from "#src/domain/deployments/registration.ts"
@@ -7,6 +7,7 @@ import { Deployments } from "#src/domain/deployments/Deployments.ts"
 import { Projects } from "#src/domain/projects/Projects.ts"
 import { tokenOf } from "../../fakes/CiTokenVerifier.ts"
 import { World } from "../../fakes/World.ts"
+import { it } from "../../support/it.ts"
 import { githubClaims } from "../../support/oidc.ts"
 import { asAdministrator, failureOf, makeTenant, outcomeOf, services, unknownId } from "../support.ts"
 

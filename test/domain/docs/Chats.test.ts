@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { describe, expect, it } from "@effect/vitest"
+import { describe, expect } from "@effect/vitest"
 import { Effect, Layer, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { Principal } from "#src/domain/Principal.ts"
@@ -16,6 +15,7 @@ import * as crypto from "../../fakes/crypto.ts"
 import * as DocsIndexes from "../../fakes/DocsIndexes.ts"
 import * as fakes from "../../fakes/repositories.ts"
 import { docs, docsPages } from "../../support/docs.ts"
+import { it } from "../../support/it.ts"
 import { messageOf } from "../../support/uiMessages.ts"
 import { as } from "../support.ts"
 
@@ -189,77 +189,66 @@ describe("the answer without a model", () => {
 })
 
 describe("the request to a model", () => {
-  it.effect("has instructions, tools for the pages and skills, and a limit of eight steps", () =>
-    Effect.gen(function* () {
-      const { asked, model } = recordingModel()
-      const run = (request: ChatRequest) => answer(request).pipe(as(projectKey), Effect.provide(chats(model)))
-      yield* run({
-        ...ask("hello"),
-        docsPages,
-        pageSlug: "guides/keys",
-        skillUrls: ["https://e.com/deploy", "https://e.com/deploy"],
-      })
-      yield* run(ask("hello"))
-      const [full, bare] = asked
-      expect(full!.tools.map(({ name }) => name)).toEqual(["search_docs", "read_page", "read_skill"])
-      expect(full!.steps).toBe(8)
-      expect(full!.instructions).toContain("cite the page that says it")
-      expect(full!.instructions).toContain('"guides/keys"')
-      expect(full!.instructions.match(/- deploy: a skill/g)).toEqual(["- deploy: a skill"])
-      expect(full!.turns).toEqual([{ role: "user", text: "hello" }])
-      expect(bare!.tools).toEqual([])
-      expect(bare!.instructions).toContain("No documentation was given")
-      const [search, page, skill] = full!.tools
-      expect(yield* search!.run("rotate a key")).toContain("slug: guides/keys")
-      expect(yield* search!.run("xyzzyplugh")).toBe("Nothing fits. Try other words.")
-      expect(yield* page!.run("webhooks/secrets")).toBe(docsPages["webhooks/secrets"])
-      expect(yield* skill!.run("deploy")).toBe("read https://e.com/deploy")
-      expect(yield* skill!.run("constructor")).toContain("no skill")
-    }),
-  )
+  it.effect("has instructions, tools for the pages and skills, and a limit of eight steps", function* () {
+    const { asked, model } = recordingModel()
+    const run = (request: ChatRequest) => answer(request).pipe(as(projectKey), Effect.provide(chats(model)))
+    yield* run({
+      ...ask("hello"),
+      docsPages,
+      pageSlug: "guides/keys",
+      skillUrls: ["https://e.com/deploy", "https://e.com/deploy"],
+    })
+    yield* run(ask("hello"))
+    const [full, bare] = asked
+    expect(full!.tools.map(({ name }) => name)).toEqual(["search_docs", "read_page", "read_skill"])
+    expect(full!.steps).toBe(8)
+    expect(full!.instructions).toContain("cite the page that says it")
+    expect(full!.instructions).toContain('"guides/keys"')
+    expect(full!.instructions.match(/- deploy: a skill/g)).toEqual(["- deploy: a skill"])
+    expect(full!.turns).toEqual([{ role: "user", text: "hello" }])
+    expect(bare!.tools).toEqual([])
+    expect(bare!.instructions).toContain("No documentation was given")
+    const [search, page, skill] = full!.tools
+    expect(yield* search!.run("rotate a key")).toContain("slug: guides/keys")
+    expect(yield* search!.run("xyzzyplugh")).toBe("Nothing fits. Try other words.")
+    expect(yield* page!.run("webhooks/secrets")).toBe(docsPages["webhooks/secrets"])
+    expect(yield* skill!.run("deploy")).toBe("read https://e.com/deploy")
+    expect(yield* skill!.run("constructor")).toContain("no skill")
+  })
 
-  it.effect("gives tools a limit of characters, however often they are called", () =>
-    Effect.gen(function* () {
-      const { asked, model } = recordingModel()
-      const huge = "word ".repeat(100_000)
-      yield* answer({ ...ask("hello"), docsPages: { huge } }).pipe(as(projectKey), Effect.provide(chats(model)))
-      const read = asked[0]!.tools.find(({ name }) => name === "read_page")!
-      const lengths = (yield* Effect.replicateEffect(read.run("huge"), 20)).map(({ length }) => length)
-      expect(Math.max(...lengths)).toBeLessThan(24_100)
-      expect(lengths.reduce((a, b) => a + b)).toBeLessThan(125_000)
-      expect(yield* read.run("huge")).toBe("There is no room for more. Answer from what you have.")
-    }),
-  )
+  it.effect("gives tools a limit of characters, however often they are called", function* () {
+    const { asked, model } = recordingModel()
+    const huge = "word ".repeat(100_000)
+    yield* answer({ ...ask("hello"), docsPages: { huge } }).pipe(as(projectKey), Effect.provide(chats(model)))
+    const read = asked[0]!.tools.find(({ name }) => name === "read_page")!
+    const lengths = (yield* Effect.replicateEffect(read.run("huge"), 20)).map(({ length }) => length)
+    expect(Math.max(...lengths)).toBeLessThan(24_100)
+    expect(lengths.reduce((a, b) => a + b)).toBeLessThan(125_000)
+    expect(yield* read.run("huge")).toBe("There is no room for more. Answer from what you have.")
+  })
 
-  it.effect("gives a model a limit of calls of its tools", () =>
-    Effect.gen(function* () {
-      const { asked, model } = recordingModel()
-      yield* answer({ ...ask("hello"), docsPages }).pipe(as(projectKey), Effect.provide(chats(model)))
-      const search = asked[0]!.tools.find(({ name }) => name === "search_docs")!
-      const found = yield* Effect.replicateEffect(search.run("xyzzyplugh"), 51, { concurrency: 51 })
-      expect(found.slice(0, 50)).not.toContain("There is no room for more. Answer from what you have.")
-      expect(found.slice(50)).toEqual(["There is no room for more. Answer from what you have."])
-    }),
-  )
+  it.effect("gives a model a limit of calls of its tools", function* () {
+    const { asked, model } = recordingModel()
+    yield* answer({ ...ask("hello"), docsPages }).pipe(as(projectKey), Effect.provide(chats(model)))
+    const search = asked[0]!.tools.find(({ name }) => name === "search_docs")!
+    const found = yield* Effect.replicateEffect(search.run("xyzzyplugh"), 51, { concurrency: 51 })
+    expect(found.slice(0, 50)).not.toContain("There is no room for more. Answer from what you have.")
+    expect(found.slice(50)).toEqual(["There is no room for more. Answer from what you have."])
+  })
 
-  it.effect("a defect during the answer becomes an error part, and the stream ends normally", () =>
-    Effect.gen(function* () {
-      const broken = () =>
-        Stream.concat(Stream.make<[AnswerPart]>({ type: "start" }), Stream.die(new Error("internals")))
-      const parts = yield* answer(ask("hello")).pipe(as(projectKey), Effect.provide(chats(broken)))
-      expect(parts).toEqual([{ type: "start" }, { type: "error", errorText: "Something went wrong here." }])
-    }),
-  )
+  it.effect("a defect during the answer becomes an error part, and the stream ends normally", function* () {
+    const broken = () => Stream.concat(Stream.make<[AnswerPart]>({ type: "start" }), Stream.die(new Error("internals")))
+    const parts = yield* answer(ask("hello")).pipe(as(projectKey), Effect.provide(chats(broken)))
+    expect(parts).toEqual([{ type: "start" }, { type: "error", errorText: "Something went wrong here." }])
+  })
 
-  it.effect("a reference that cannot be fetched fails before the answer begins", () =>
-    Effect.gen(function* () {
-      const { asked, model } = recordingModel()
-      const request = { ...ask("hello"), docsZipUrl: "https://example.com/missing.zip" }
-      const error = yield* Effect.flip(answer(request)).pipe(as(projectKey), Effect.provide(chats(model)))
-      expect(error).toMatchObject({ _tag: "UnprocessableContent", code: "unprocessable" })
-      expect(asked).toEqual([])
-    }),
-  )
+  it.effect("a reference that cannot be fetched fails before the answer begins", function* () {
+    const { asked, model } = recordingModel()
+    const request = { ...ask("hello"), docsZipUrl: "https://example.com/missing.zip" }
+    const error = yield* Effect.flip(answer(request)).pipe(as(projectKey), Effect.provide(chats(model)))
+    expect(error).toMatchObject({ _tag: "UnprocessableContent", code: "unprocessable" })
+    expect(asked).toEqual([])
+  })
 })
 
 describe("the messages", () => {

@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
-import { describe, expect, it } from "@effect/vitest"
+import { describe, expect } from "@effect/vitest"
 import { Effect, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import type { Page } from "#src/domain/docs/DocsPassages.ts"
@@ -12,6 +11,7 @@ import { ProjectRepository } from "#src/domain/projects/Projects.ts"
 import { at, insertProject, insertTenant, newEntry } from "../../contract/support.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import * as fakes from "../../fakes/repositories.ts"
+import { it } from "../../support/it.ts"
 
 /** A host of zips: what it serves at each URL, and what was asked of it. */
 const makeHost = () => {

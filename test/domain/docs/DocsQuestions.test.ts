@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
-import { describe, expect, it } from "@effect/vitest"
+import { describe, expect } from "@effect/vitest"
 import { DateTime, Deferred, Effect, Fiber, Layer } from "effect"
 import { ChatRateLimits } from "#src/domain/docs/ChatRateLimits.ts"
 import type { NewQuestion, Thumb } from "#src/domain/docs/DocsQuestion.ts"
@@ -7,6 +6,7 @@ import { DocsQuestions, DocsQuestionRepository } from "#src/domain/docs/DocsQues
 import { ProjectDocsRepository } from "#src/domain/docs/ProjectDocsRepository.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { Principal } from "#src/domain/Principal.ts"
+import { it } from "../../support/it.ts"
 import { as } from "../support.ts"
 
 const question: NewQuestion = {
@@ -37,41 +37,37 @@ const questions = (insert: Effect.Effect<void, Unavailable>, written: Array<Thum
 
 describe("questions that wait to be written", () => {
   // Seen failing: there was no such question while its write was under way.
-  it.effect("can be rated while they are being written", () =>
-    Effect.gen(function* () {
-      const [begun, go] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
-      const insert = Effect.andThen(Deferred.succeed(begun, undefined), Deferred.await(go))
-      const written: Array<Thumb | null> = []
-      yield* Effect.gen(function* () {
-        const { flush, keep } = yield* DocsQuestions
-        keep(question)
-        const flushing = yield* Effect.forkChild(flush)
-        yield* Deferred.await(begun)
-        yield* rate
-        yield* Deferred.succeed(go, undefined)
-        yield* Fiber.join(flushing)
-        yield* flush
-        yield* flush
-      }).pipe(Effect.provide(questions(insert, written)))
-      expect(written).toEqual([null, "up"])
-    }),
-  )
+  it.effect("can be rated while they are being written", function* () {
+    const [begun, go] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+    const insert = Effect.andThen(Deferred.succeed(begun, undefined), Deferred.await(go))
+    const written: Array<Thumb | null> = []
+    yield* Effect.gen(function* () {
+      const { flush, keep } = yield* DocsQuestions
+      keep(question)
+      const flushing = yield* Effect.forkChild(flush)
+      yield* Deferred.await(begun)
+      yield* rate
+      yield* Deferred.succeed(go, undefined)
+      yield* Fiber.join(flushing)
+      yield* flush
+      yield* flush
+    }).pipe(Effect.provide(questions(insert, written)))
+    expect(written).toEqual([null, "up"])
+  })
 
-  it.effect("wait for the next write when one fails", () =>
-    Effect.gen(function* () {
-      let fails = true
-      const insert = Effect.suspend(() => (fails ? Effect.fail(new Unavailable({ error: "down" })) : Effect.void))
-      const written: Array<Thumb | null> = []
-      yield* Effect.gen(function* () {
-        const { flush, keep } = yield* DocsQuestions
-        keep(question)
-        yield* Effect.flip(flush)
-        yield* rate
-        fails = false
-        yield* flush
-        yield* flush
-      }).pipe(Effect.provide(questions(insert, written)))
-      expect(written).toEqual(["up"])
-    }),
-  )
+  it.effect("wait for the next write when one fails", function* () {
+    let fails = true
+    const insert = Effect.suspend(() => (fails ? Effect.fail(new Unavailable({ error: "down" })) : Effect.void))
+    const written: Array<Thumb | null> = []
+    yield* Effect.gen(function* () {
+      const { flush, keep } = yield* DocsQuestions
+      keep(question)
+      yield* Effect.flip(flush)
+      yield* rate
+      fails = false
+      yield* flush
+      yield* flush
+    }).pipe(Effect.provide(questions(insert, written)))
+    expect(written).toEqual(["up"])
+  })
 })

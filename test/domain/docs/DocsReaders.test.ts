@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
-import { describe, expect, it } from "@effect/vitest"
+import { describe, expect } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import { AuditLog } from "#src/domain/audit/AuditLog.ts"
@@ -10,6 +9,7 @@ import { Principal } from "#src/domain/Principal.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import * as DocsIndexes from "../../fakes/DocsIndexes.ts"
 import * as fakes from "../../fakes/repositories.ts"
+import { it } from "../../support/it.ts"
 import { as, asAnonymous } from "../support.ts"
 
 const readers = DocsReaders.layer.pipe(

@@ -1,10 +1,9 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { describe, expect, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { describe, expect } from "@effect/vitest"
 import { passagesOf, readable } from "#src/domain/docs/DocsPassages.ts"
 import * as DocsSearch from "#src/domain/docs/DocsSearch.ts"
 import { partsOf } from "#src/domain/docs/docsWords.ts"
 import { docs, docsPages, manyPages } from "../../support/docs.ts"
+import { it } from "../../support/it.ts"
 
 /** Questions of readers, the page with the answer, and words of its passage. */
 const questions: ReadonlyArray<readonly [question: string, slug: string, words: string]> = [
@@ -34,114 +33,100 @@ const index = DocsSearch.make(docs)
 const slugs = (found: ReadonlyArray<{ readonly slug: string }>) => found.map(({ slug }) => slug)
 
 describe("search", () => {
-  it.effect("finds the passage for most of twenty questions, usually first", () =>
-    Effect.gen(function* () {
-      const { search } = index
-      const places = questions.map(([question, slug, words]) => {
-        const found = search(question, { limit: 3 })
-        return found.findIndex((passage) => passage.slug === slug && passage.text.includes(words))
-      })
-      expect(questions.length).toBe(20)
-      expect(places.filter((place) => place >= 0).length).toBeGreaterThanOrEqual(18)
-      expect(places.filter((place) => place === 0).length).toBeGreaterThanOrEqual(17)
-    }),
-  )
+  it.effect("finds the passage for most of twenty questions, usually first", function* () {
+    const { search } = index
+    const places = questions.map(([question, slug, words]) => {
+      const found = search(question, { limit: 3 })
+      return found.findIndex((passage) => passage.slug === slug && passage.text.includes(words))
+    })
+    expect(questions.length).toBe(20)
+    expect(places.filter((place) => place >= 0).length).toBeGreaterThanOrEqual(18)
+    expect(places.filter((place) => place === 0).length).toBeGreaterThanOrEqual(17)
+  })
 
-  it.effect("finds it from every page of the reader", () =>
-    Effect.gen(function* () {
-      const { search } = index
-      for (const pageSlug of Object.keys(docsPages)) {
-        const missed = questions.filter(
-          ([question, slug, words]) =>
-            !search(question, { limit: 6, pageSlug }).some(
-              (passage) => passage.slug === slug && passage.text.includes(words),
-            ),
-        )
-        expect(missed.length, `${pageSlug}: ${JSON.stringify(missed)}`).toBeLessThanOrEqual(3)
-      }
-    }),
-  )
+  it.effect("finds it from every page of the reader", function* () {
+    const { search } = index
+    for (const pageSlug of Object.keys(docsPages)) {
+      const missed = questions.filter(
+        ([question, slug, words]) =>
+          !search(question, { limit: 6, pageSlug }).some(
+            (passage) => passage.slug === slug && passage.text.includes(words),
+          ),
+      )
+      expect(missed.length, `${pageSlug}: ${JSON.stringify(missed)}`).toBeLessThanOrEqual(3)
+    }
+  })
 
   // Seen failing: a second form of the misspelled word, which counts less, took the place of the first.
-  it.effect("a letter too many in a word finds the word", () =>
-    Effect.gen(function* () {
-      const { search } = DocsSearch.make([
-        { slug: "images", markdown: "# Pictures\n\nMake an image of a text." },
-        { slug: "other", markdown: "# Other\n\nNothing of the kind." },
-      ])
-      expect(slugs(search("imagge", { limit: 3 }))).toEqual(["images"])
-    }),
-  )
+  it.effect("a letter too many in a word finds the word", function* () {
+    const { search } = DocsSearch.make([
+      { slug: "images", markdown: "# Pictures\n\nMake an image of a text." },
+      { slug: "other", markdown: "# Other\n\nNothing of the kind." },
+    ])
+    expect(slugs(search("imagge", { limit: 3 }))).toEqual(["images"])
+  })
 
   // Seen failing: without a vowel, the stem of "prxy" keeps its y, and that of "proxy" does not.
-  it.effect("a missing vowel in a word that ends with y finds the word", () =>
-    Effect.gen(function* () {
-      const { search } = DocsSearch.make([
-        { slug: "proxies", markdown: "# Connect through a proxy\n\nSet the address and the authentication." },
-        { slug: "other", markdown: "# Other\n\nNothing of the kind." },
-      ])
-      expect(slugs(search("prxy with authentification", { limit: 3 }))).toEqual(["proxies"])
-    }),
-  )
+  it.effect("a missing vowel in a word that ends with y finds the word", function* () {
+    const { search } = DocsSearch.make([
+      { slug: "proxies", markdown: "# Connect through a proxy\n\nSet the address and the authentication." },
+      { slug: "other", markdown: "# Other\n\nNothing of the kind." },
+    ])
+    expect(slugs(search("prxy with authentification", { limit: 3 }))).toEqual(["proxies"])
+  })
 
-  it.effect("weighs headings more than text, and the current page even more", () =>
-    Effect.gen(function* () {
-      const filler = "Many other words stand here beside the one that matters."
-      const { search } = DocsSearch.make([
-        { slug: "text", markdown: `# One\n\nZebras are here. ${filler}` },
-        { slug: "heading", markdown: `# Two\n\n## Zebras\n\n${filler}` },
-        { slug: "other", markdown: `# Three\n\n${filler}` },
-      ])
-      expect(slugs(search("zebras", { limit: 3 }))).toEqual(["heading", "text"])
-      expect(slugs(search("zebras", { limit: 3, pageSlug: "text" }))).toEqual(["text", "heading"])
-      expect(slugs(search("zebras", { limit: 3, pageSlug: "nowhere" }))).toEqual(["heading", "text"])
-    }),
-  )
+  it.effect("weighs headings more than text, and the current page even more", function* () {
+    const filler = "Many other words stand here beside the one that matters."
+    const { search } = DocsSearch.make([
+      { slug: "text", markdown: `# One\n\nZebras are here. ${filler}` },
+      { slug: "heading", markdown: `# Two\n\n## Zebras\n\n${filler}` },
+      { slug: "other", markdown: `# Three\n\n${filler}` },
+    ])
+    expect(slugs(search("zebras", { limit: 3 }))).toEqual(["heading", "text"])
+    expect(slugs(search("zebras", { limit: 3, pageSlug: "text" }))).toEqual(["text", "heading"])
+    expect(slugs(search("zebras", { limit: 3, pageSlug: "nowhere" }))).toEqual(["heading", "text"])
+  })
 
-  it.effect("recognizes the current page by its slug, with slashes, an ending or parent folders", () =>
-    Effect.gen(function* () {
-      const { page } = DocsSearch.make([
-        { slug: "docs/guides/keys", markdown: "keys" },
-        { slug: "docs/guides/index", markdown: "guides" },
-        { slug: "__proto__", markdown: "proto" },
-        { slug: "docs/\u00fcber uns", markdown: "us" },
-        { slug: "100%25", markdown: "percent" },
-      ])
-      for (const slug of [
-        "docs/guides/keys",
-        "/docs/guides/keys/",
-        "guides/keys",
-        "keys.mdx",
-        "/keys",
-        "/guides/keys.html",
-      ]) {
-        expect(page(slug)?.markdown, slug).toBe("keys")
-      }
-      expect(page("docs/guides")?.markdown).toBe("guides")
-      for (const slug of ["/docs/guides/index.html", "docs/guides/README.md"])
-        expect(page(slug)?.markdown, slug).toBe("guides")
-      // Seen failing: location.pathname has percent-encoding.
-      for (const slug of ["/docs/%C3%BCber%20uns", "/%C3%BCber%20uns/"]) expect(page(slug)?.markdown, slug).toBe("us")
-      expect(page("/100%25")?.markdown).toBe("percent")
-      expect(page("/100%")).toBeUndefined()
-      expect(page("__proto__")?.markdown).toBe("proto")
-      for (const slug of ["", "/", "eys", "constructor", "docs"]) expect(page(slug), slug).toBeUndefined()
-    }),
-  )
+  it.effect("recognizes the current page by its slug, with slashes, an ending or parent folders", function* () {
+    const { page } = DocsSearch.make([
+      { slug: "docs/guides/keys", markdown: "keys" },
+      { slug: "docs/guides/index", markdown: "guides" },
+      { slug: "__proto__", markdown: "proto" },
+      { slug: "docs/\u00fcber uns", markdown: "us" },
+      { slug: "100%25", markdown: "percent" },
+    ])
+    for (const slug of [
+      "docs/guides/keys",
+      "/docs/guides/keys/",
+      "guides/keys",
+      "keys.mdx",
+      "/keys",
+      "/guides/keys.html",
+    ]) {
+      expect(page(slug)?.markdown, slug).toBe("keys")
+    }
+    expect(page("docs/guides")?.markdown).toBe("guides")
+    for (const slug of ["/docs/guides/index.html", "docs/guides/README.md"])
+      expect(page(slug)?.markdown, slug).toBe("guides")
+    // Seen failing: location.pathname has percent-encoding.
+    for (const slug of ["/docs/%C3%BCber%20uns", "/%C3%BCber%20uns/"]) expect(page(slug)?.markdown, slug).toBe("us")
+    expect(page("/100%25")?.markdown).toBe("percent")
+    expect(page("/100%")).toBeUndefined()
+    expect(page("__proto__")?.markdown).toBe("proto")
+    for (const slug of ["", "/", "eys", "constructor", "docs"]) expect(page(slug), slug).toBeUndefined()
+  })
 
-  it.effect("keeps a page beside the index of a folder of its name", () =>
-    Effect.gen(function* () {
-      const { page, search } = DocsSearch.make([
-        { slug: "guide", markdown: "# Zebras" },
-        { slug: "guide/index", markdown: "# Giraffes" },
-        { slug: "setup/first", markdown: "# First" },
-      ])
-      for (const slug of ["guide", "/guide", "guide.md", "/guide/"]) expect(page(slug)?.slug, slug).toBe("guide")
-      for (const slug of ["guide/index", "/guide/index.html"]) expect(page(slug)?.slug, slug).toBe("guide/index")
-      expect(slugs(search("giraffes", { limit: 3 }))).toEqual(["guide/index"])
-      expect(page("/02-setup/1_first.html")?.slug, "with the numbers of files").toBe("setup/first")
-    }),
-  )
+  it.effect("keeps a page beside the index of a folder of its name", function* () {
+    const { page, search } = DocsSearch.make([
+      { slug: "guide", markdown: "# Zebras" },
+      { slug: "guide/index", markdown: "# Giraffes" },
+      { slug: "setup/first", markdown: "# First" },
+    ])
+    for (const slug of ["guide", "/guide", "guide.md", "/guide/"]) expect(page(slug)?.slug, slug).toBe("guide")
+    for (const slug of ["guide/index", "/guide/index.html"]) expect(page(slug)?.slug, slug).toBe("guide/index")
+    expect(slugs(search("giraffes", { limit: 3 }))).toEqual(["guide/index"])
+    expect(page("/02-setup/1_first.html")?.slug, "with the numbers of files").toBe("setup/first")
+  })
 
   // Seen failing: "github" found nothing, and "C", "C++" and "C#" were one word.
   it("finds a name whole, in its parts and by its marks", () => {
@@ -170,56 +155,50 @@ describe("search", () => {
         expect(slugs(search(question, { limit: 3 })), question).toEqual([`p${at}`])
   })
 
-  it.effect("tolerates misspellings, endings and case, and reads scripts without spaces", () =>
-    Effect.gen(function* () {
-      const { search } = DocsSearch.make([
-        ...docs,
-        { slug: "ja", markdown: "# \u9375\n\n\u9375\u306e\u30ed\u30fc\u30c6\u30fc\u30b7\u30e7\u30f3\u65b9\u6cd5" },
-      ])
-      for (const question of ["rotation of keys", "ROTATE KEY", "rotaing a key", "rotated keys?"]) {
-        expect(search(question, { limit: 1 })[0]?.heading, question).toBe("API keys › Rotating a key")
-      }
-      expect(slugs(search("\u30ed\u30fc\u30c6\u30fc\u30b7\u30e7\u30f3", { limit: 1 }))).toEqual(["ja"])
-    }),
-  )
+  it.effect("tolerates misspellings, endings and case, and reads scripts without spaces", function* () {
+    const { search } = DocsSearch.make([
+      ...docs,
+      { slug: "ja", markdown: "# \u9375\n\n\u9375\u306e\u30ed\u30fc\u30c6\u30fc\u30b7\u30e7\u30f3\u65b9\u6cd5" },
+    ])
+    for (const question of ["rotation of keys", "ROTATE KEY", "rotaing a key", "rotated keys?"]) {
+      expect(search(question, { limit: 1 })[0]?.heading, question).toBe("API keys › Rotating a key")
+    }
+    expect(slugs(search("\u30ed\u30fc\u30c6\u30fc\u30b7\u30e7\u30f3", { limit: 1 }))).toEqual(["ja"])
+  })
 
-  it.effect("finds nothing when nothing matches", () =>
-    Effect.gen(function* () {
-      const { search } = index
-      const nothing = [
-        "",
-        " ",
-        "the",
-        "how do I",
-        "???",
-        "\0",
-        "xyzzyplugh qwertzuiop",
-        "\ud800",
-        "*",
-        "a".repeat(30_000),
-      ]
-      for (const question of nothing) expect(search(question, { limit: 3 }), question.slice(0, 20)).toEqual([])
-      expect(DocsSearch.make([]).search("key", { limit: 3 })).toEqual([])
-      expect(DocsSearch.make([{ slug: "", markdown: "" }]).search("key", { limit: 3 })).toEqual([])
-    }),
-  )
+  it.effect("finds nothing when nothing matches", function* () {
+    const { search } = index
+    const nothing = [
+      "",
+      " ",
+      "the",
+      "how do I",
+      "???",
+      "\0",
+      "xyzzyplugh qwertzuiop",
+      "\ud800",
+      "*",
+      "a".repeat(30_000),
+    ]
+    for (const question of nothing) expect(search(question, { limit: 3 }), question.slice(0, 20)).toEqual([])
+    expect(DocsSearch.make([]).search("key", { limit: 3 })).toEqual([])
+    expect(DocsSearch.make([{ slug: "", markdown: "" }]).search("key", { limit: 3 })).toEqual([])
+  })
 })
 
 describe("the memory of an index", () => {
-  it.effect("is bounded for text in which every word differs: later words are not searchable", () =>
-    Effect.gen(function* () {
-      const words = Array.from({ length: 160_000 }, (_, n) => `w${n.toString(36)}`)
-      const pages = [words.slice(0, 80_000), words.slice(80_000)].map((some, n) => ({
-        slug: `p${n}`,
-        markdown: some.join(" "),
-      }))
-      const { search, bytes } = DocsSearch.make([...pages, { slug: "last", markdown: words[0]! }])
-      expect(slugs(search(words[100]!, { limit: 1 }))).toEqual(["p0"])
-      expect(slugs(search("w3fez", { limit: 1 }))).not.toEqual(["p1"])
-      expect(slugs(search(words[0]!, { limit: 3 })), "an indexed word is found on every page").toContain("last")
-      expect(bytes).toBeLessThan(150_000_000)
-    }),
-  )
+  it.effect("is bounded for text in which every word differs: later words are not searchable", function* () {
+    const words = Array.from({ length: 160_000 }, (_, n) => `w${n.toString(36)}`)
+    const pages = [words.slice(0, 80_000), words.slice(80_000)].map((some, n) => ({
+      slug: `p${n}`,
+      markdown: some.join(" "),
+    }))
+    const { search, bytes } = DocsSearch.make([...pages, { slug: "last", markdown: words[0]! }])
+    expect(slugs(search(words[100]!, { limit: 1 }))).toEqual(["p0"])
+    expect(slugs(search("w3fez", { limit: 1 }))).not.toEqual(["p1"])
+    expect(slugs(search(words[0]!, { limit: 3 })), "an indexed word is found on every page").toContain("last")
+    expect(bytes).toBeLessThan(150_000_000)
+  })
 })
 
 describe("an index that may use little memory", () => {

@@ -1,8 +1,8 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { describe, expect, it } from "@effect/vitest"
+import { describe, expect } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { makeAnswerReader, type Unverified, verifyAnswer } from "#src/domain/docs/verifyAnswer.ts"
 import type { AnswerPart } from "#src/domain/docs/Chat.ts"
+import { it } from "../../support/it.ts"
 import { messageOf } from "../../support/uiMessages.ts"
 
 /**
@@ -48,8 +48,9 @@ const verified = (pieces: ReadonlyArray<string>, unverified: Unverified = "mark"
 }
 
 describe("an answer of a model", () => {
-  it.effect("has a source for each sentence whose quotation is in the page, however it is split into pieces", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "has a source for each sentence whose quotation is in the page, however it is split into pieces",
+    function* () {
       const said =
         'Make another key first. [[guides/keys "Create a second key"]] It lasts 90 days. [[guides/keys "A key lasts 90 days."]]'
       const expected = "Make another key first. [1](/guides/keys) It lasts 90 days. [2](/guides/keys)"
@@ -63,21 +64,19 @@ describe("an answer of a model", () => {
           { sourceId: "2", providerMetadata: { gatehouse: { quotation: "A key lasts 90 days." } } },
         ])
       }
-    }),
+    },
   )
 
-  it.effect("has URLs as sources when the site is known", () =>
-    Effect.gen(function* () {
-      const { parts } = yield* verified(
-        ['Make one. [[guides/keys "Create a second key"]]'],
-        "mark",
-        "https://docs.example.com/v1",
-      )
-      expect(parts.find(({ type }) => type === "source-url")).toMatchObject({
-        url: "https://docs.example.com/v1/guides/keys",
-      })
-    }),
-  )
+  it.effect("has URLs as sources when the site is known", function* () {
+    const { parts } = yield* verified(
+      ['Make one. [[guides/keys "Create a second key"]]'],
+      "mark",
+      "https://docs.example.com/v1",
+    )
+    expect(parts.find(({ type }) => type === "source-url")).toMatchObject({
+      url: "https://docs.example.com/v1/guides/keys",
+    })
+  })
 
   const wrong = {
     "no citation": "Keys live for ever.",
@@ -91,32 +90,29 @@ describe("an answer of a model", () => {
     "an example that the page does not have": '```sh\nkeys burn now please\n```\n[[guides/keys "Create a second key"]]',
   }
   for (const [what, said] of Object.entries(wrong)) {
-    it.effect(`${what}: is marked or left out`, () =>
-      Effect.gen(function* () {
-        const marked = yield* verified([said])
-        expect(marked.text).toContain(" *(not verified)*")
-        expect(marked.text).not.toContain("[[")
-        expect(marked.parts.filter(({ type }) => type.startsWith("source"))).toEqual([])
-        const proved = ' Make one. [[guides/keys "Create a second key"]]'
-        expect((yield* verified([said + (said.startsWith("```") ? "\n" : "") + proved], "omit")).text.trim()).toMatch(
-          /^Make one\. \[1\]\(\/guides\/keys\)$/,
-        )
-        expect((yield* verified([said], "omit")).text).toBe("The documentation does not say.")
-      }),
-    )
+    it.effect(`${what}: is marked or left out`, function* () {
+      const marked = yield* verified([said])
+      expect(marked.text).toContain(" *(not verified)*")
+      expect(marked.text).not.toContain("[[")
+      expect(marked.parts.filter(({ type }) => type.startsWith("source"))).toEqual([])
+      const proved = ' Make one. [[guides/keys "Create a second key"]]'
+      expect((yield* verified([said + (said.startsWith("```") ? "\n" : "") + proved], "omit")).text.trim()).toMatch(
+        /^Make one\. \[1\]\(\/guides\/keys\)$/,
+      )
+      expect((yield* verified([said], "omit")).text).toBe("The documentation does not say.")
+    })
   }
 
-  it.effect("is looked up in a limited number of characters of pages", () =>
-    Effect.gen(function* () {
-      const { text } = yield* verified([`It has words. [[large "The very last words."]]\n`.repeat(150)])
-      expect(text.slice(0, 26)).toBe("It has words. [1](/large)\n")
-      expect(text.trimEnd().slice(-30)).toBe("It has words. *(not verified)*")
-    }),
-  )
+  it.effect("is looked up in a limited number of characters of pages", function* () {
+    const { text } = yield* verified([`It has words. [[large "The very last words."]]\n`.repeat(150)])
+    expect(text.slice(0, 26)).toBe("It has words. [1](/large)\n")
+    expect(text.trimEnd().slice(-30)).toBe("It has words. *(not verified)*")
+  })
 
   // Seen failing: with `mark`, too, a sentence was said at its end.
-  it.effect("goes on word by word where sentences are marked, and sentence by sentence where they are left out", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "goes on word by word where sentences are marked, and sentence by sentence where they are left out",
+    function* () {
       const deltasOf = (unverified: Unverified) =>
         Stream.fromIterable(
           [
@@ -142,28 +138,22 @@ describe("an answer of a model", () => {
         " be it",
       ])
       expect(yield* deltasOf("omit")).toEqual(["Make a second key. [1](/guides/keys)", " "])
-    }),
+    },
   )
 
-  it.effect("keeps questions, headings and introductions as they are", () =>
-    Effect.gen(function* () {
-      const said = "## What you do now\n\nDo you want to rotate it?\n\nThese are the steps for it:\n"
-      expect((yield* verified([said], "omit")).text).toBe(said)
-    }),
-  )
+  it.effect("keeps questions, headings and introductions as they are", function* () {
+    const said = "## What you do now\n\nDo you want to rotate it?\n\nThese are the steps for it:\n"
+    expect((yield* verified([said], "omit")).text).toBe(said)
+  })
 
-  it.effect("says when the documentation has no answer", () =>
-    Effect.gen(function* () {
-      for (const mode of ["mark", "omit"] as const)
-        expect((yield* verified(["[[noth", "ing]]"], mode)).text).toBe("The documentation does not say.")
-    }),
-  )
+  it.effect("says when the documentation has no answer", function* () {
+    for (const mode of ["mark", "omit"] as const)
+      expect((yield* verified(["[[noth", "ing]]"], mode)).text).toBe("The documentation does not say.")
+  })
 
-  it.effect("is replaced when it has no text", () =>
-    Effect.gen(function* () {
-      expect((yield* verified([])).text).toBe("The best passages.")
-    }),
-  )
+  it.effect("is replaced when it has no text", function* () {
+    expect((yield* verified([])).text).toBe("The best passages.")
+  })
 })
 
 describe("the units of an answer", () => {

@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { DateTime, Effect, Fiber, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import { Cipher } from "#src/domain/Cipher.ts"
@@ -6,6 +6,7 @@ import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { Jobs } from "#src/domain/jobs/Jobs.ts"
 import { JobSchedules } from "#src/domain/jobs/JobSchedules.ts"
 import { toStoredJson } from "../../fakes/storedJson.ts"
+import { it } from "../../support/it.ts"
 import { failureOf, unknownId } from "../support.ts"
 import { as, makeOrg, services, settle } from "../webhooks/webhookSupport.ts"
 

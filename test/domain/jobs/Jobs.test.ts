@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { DateTime, Effect, Layer, Result } from "effect"
 import { TestClock } from "effect/testing"
 import type { CreateJob } from "#src/domain/jobs/Job.ts"
@@ -6,6 +6,7 @@ import { Jobs } from "#src/domain/jobs/Jobs.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import * as fakes from "../../fakes/webhooks.ts"
 import { WebhookWorld } from "../../fakes/WebhookWorld.ts"
+import { it } from "../../support/it.ts"
 import { failureOf, unknownId } from "../support.ts"
 import { as, literalHosts, makeOrg, refusedHosts, services } from "../webhooks/webhookSupport.ts"
 

@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { DateTime, Deferred, Effect, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import type { CreateJob } from "#src/domain/jobs/Job.ts"
@@ -7,6 +7,7 @@ import { Jobs } from "#src/domain/jobs/Jobs.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
 import * as fakes from "../../fakes/webhooks.ts"
+import { it } from "../../support/it.ts"
 import { as, makeOrg, services, settle } from "../webhooks/webhookSupport.ts"
 
 const create = (input: Partial<typeof CreateJob.Type> = {}) =>

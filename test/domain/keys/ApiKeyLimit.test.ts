@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
@@ -7,6 +7,7 @@ import { Principal } from "#src/domain/Principal.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
 import * as FailureLimit from "#src/domain/networks.ts"
 import * as fakes from "../../fakes/repositories.ts"
+import { it } from "../../support/it.ts"
 import { as, failureOf, makeTenant, outcomeOf, services } from "../support.ts"
 
 const wrong = "svc_wrong"
@@ -124,80 +125,65 @@ describe("failures of requests without a credential", () => {
 })
 
 describe("FailureLimit", () => {
-  it.effect("remembers at most 10,000 addresses, and forgets the oldest first", () =>
-    Effect.gen(function* () {
-      const limit = FailureLimit.failureLimit("Too many.", 1)
-      const isLimited = (n: number) => Effect.map(outcomeOf(limit.check(`address ${n}`)), (tag) => tag !== "ok")
-      for (let n = 0; n < 10_000; n++) yield* limit.take(`address ${n}`)
-      assert.deepStrictEqual([yield* isLimited(0), yield* isLimited(9_999)], [true, true])
-      yield* limit.take("address 10000")
-      assert.deepStrictEqual([yield* isLimited(0), yield* isLimited(1), yield* isLimited(10_000)], [false, true, true])
-    }),
-  )
+  it.effect("remembers at most 10,000 addresses, and forgets the oldest first", function* () {
+    const limit = FailureLimit.failureLimit("Too many.", 1)
+    const isLimited = (n: number) => Effect.map(outcomeOf(limit.check(`address ${n}`)), (tag) => tag !== "ok")
+    for (let n = 0; n < 10_000; n++) yield* limit.take(`address ${n}`)
+    assert.deepStrictEqual([yield* isLimited(0), yield* isLimited(9_999)], [true, true])
+    yield* limit.take("address 10000")
+    assert.deepStrictEqual([yield* isLimited(0), yield* isLimited(1), yield* isLimited(10_000)], [false, true, true])
+  })
 
   const isRefused = (limit: ReturnType<typeof FailureLimit.failureLimit>, address: string) =>
     Effect.map(outcomeOf(limit.check(address)), (tag) => tag === "TooManyRequests")
 
   // Seen failing when the address with the most failures was evicted, and could continue.
-  it.effect("a flood of addresses evicts those with the fewest failures, not the most", () =>
-    Effect.gen(function* () {
-      const limit = FailureLimit.failureLimit("Too many.", 3)
-      for (let n = 0; n < 3; n++) yield* limit.take("203.0.113.1")
-      for (let n = 0; n < 2; n++) yield* limit.take("203.0.113.2")
-      for (let n = 0; n < 30_000; n++) yield* limit.take(`10.${n >> 16}.${(n >> 8) & 255}.${n & 255}`)
-      assert.isTrue(yield* isRefused(limit, "203.0.113.1"))
-      yield* limit.take("203.0.113.2")
-      assert.isTrue(yield* isRefused(limit, "203.0.113.2"))
-    }),
-  )
+  it.effect("a flood of addresses evicts those with the fewest failures, not the most", function* () {
+    const limit = FailureLimit.failureLimit("Too many.", 3)
+    for (let n = 0; n < 3; n++) yield* limit.take("203.0.113.1")
+    for (let n = 0; n < 2; n++) yield* limit.take("203.0.113.2")
+    for (let n = 0; n < 30_000; n++) yield* limit.take(`10.${n >> 16}.${(n >> 8) & 255}.${n & 255}`)
+    assert.isTrue(yield* isRefused(limit, "203.0.113.1"))
+    yield* limit.take("203.0.113.2")
+    assert.isTrue(yield* isRefused(limit, "203.0.113.2"))
+  })
 
-  it.effect("evicts ended windows first, however many failures they have", () =>
-    Effect.gen(function* () {
-      const limit = FailureLimit.failureLimit("Too many.", 2)
-      for (const _ of [1, 2]) for (let n = 0; n < 10_000; n++) yield* limit.take(`address ${n}`)
-      yield* TestClock.adjust("1 minute")
-      yield* limit.take("a")
-      for (let n = 0; n < 100; n++) yield* limit.take(`new ${n}`)
-      yield* limit.take("a")
-      assert.isTrue(yield* isRefused(limit, "a"))
-    }),
-  )
+  it.effect("evicts ended windows first, however many failures they have", function* () {
+    const limit = FailureLimit.failureLimit("Too many.", 2)
+    for (const _ of [1, 2]) for (let n = 0; n < 10_000; n++) yield* limit.take(`address ${n}`)
+    yield* TestClock.adjust("1 minute")
+    yield* limit.take("a")
+    for (let n = 0; n < 100; n++) yield* limit.take(`new ${n}`)
+    yield* limit.take("a")
+    assert.isTrue(yield* isRefused(limit, "a"))
+  })
 
   // Seen failing when each address of a network could fail 600 times: a network has 2 to the 64 of them.
-  it.effect("counts a /64 network of IPv6 as one address, and an IPv4-mapped address as its IPv4", () =>
-    Effect.gen(function* () {
-      const limit = FailureLimit.failureLimit("Too many.", 4)
-      for (const address of [
-        "2001:db8:1:2::1",
-        "2001:DB8:1:2:ffff::",
-        "2001:0db8:0001:0002:0:0:0:9",
-        "2001:db8:1:2::",
-      ]) {
-        assert.isFalse(yield* isRefused(limit, address))
-        yield* limit.take(address)
-      }
-      assert.isTrue(yield* isRefused(limit, "2001:db8:1:2:3:4:5:6"))
-      assert.isTrue(yield* isRefused(limit, "2001:db8:1:2::7%eth0"))
-      assert.isFalse(yield* isRefused(limit, "2001:db8:1:3::1"))
-      for (const address of ["192.0.2.1", "::ffff:192.0.2.1", "::FFFF:c000:201", "0:0:0:0:0:ffff:192.0.2.1"]) {
-        assert.isFalse(yield* isRefused(limit, address))
-        yield* limit.take(address)
-      }
-      for (const address of ["192.0.2.1", "::ffff:192.0.2.1"]) assert.isTrue(yield* isRefused(limit, address))
-      for (const address of ["192.0.2.2", "::ffff:192.0.2.2", "::1", "unknown"]) {
-        assert.isFalse(yield* isRefused(limit, address))
-      }
-    }),
-  )
+  it.effect("counts a /64 network of IPv6 as one address, and an IPv4-mapped address as its IPv4", function* () {
+    const limit = FailureLimit.failureLimit("Too many.", 4)
+    for (const address of ["2001:db8:1:2::1", "2001:DB8:1:2:ffff::", "2001:0db8:0001:0002:0:0:0:9", "2001:db8:1:2::"]) {
+      assert.isFalse(yield* isRefused(limit, address))
+      yield* limit.take(address)
+    }
+    assert.isTrue(yield* isRefused(limit, "2001:db8:1:2:3:4:5:6"))
+    assert.isTrue(yield* isRefused(limit, "2001:db8:1:2::7%eth0"))
+    assert.isFalse(yield* isRefused(limit, "2001:db8:1:3::1"))
+    for (const address of ["192.0.2.1", "::ffff:192.0.2.1", "::FFFF:c000:201", "0:0:0:0:0:ffff:192.0.2.1"]) {
+      assert.isFalse(yield* isRefused(limit, address))
+      yield* limit.take(address)
+    }
+    for (const address of ["192.0.2.1", "::ffff:192.0.2.1"]) assert.isTrue(yield* isRefused(limit, address))
+    for (const address of ["192.0.2.2", "::ffff:192.0.2.2", "::1", "unknown"]) {
+      assert.isFalse(yield* isRefused(limit, address))
+    }
+  })
 
-  it.effect("an address that returns after a minute counts as the newest", () =>
-    Effect.gen(function* () {
-      const limit = FailureLimit.failureLimit("Too many.", 1)
-      for (let n = 0; n < 10_000; n++) yield* limit.take(`address ${n}`)
-      yield* TestClock.adjust("1 minute")
-      yield* limit.take("address 0")
-      yield* limit.take("new")
-      assert.strictEqual(yield* outcomeOf(limit.check("address 0")), "TooManyRequests")
-    }),
-  )
+  it.effect("an address that returns after a minute counts as the newest", function* () {
+    const limit = FailureLimit.failureLimit("Too many.", 1)
+    for (let n = 0; n < 10_000; n++) yield* limit.take(`address ${n}`)
+    yield* TestClock.adjust("1 minute")
+    yield* limit.take("address 0")
+    yield* limit.take("new")
+    assert.strictEqual(yield* outcomeOf(limit.check("address 0")), "TooManyRequests")
+  })
 })

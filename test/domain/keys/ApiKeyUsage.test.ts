@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Clock, DateTime, Deferred, Effect, Fiber, Layer, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
@@ -7,6 +7,7 @@ import { Unavailable } from "#src/domain/Errors.ts"
 import * as KeyUsage from "#src/infrastructure/keys/keyUsageSql.ts"
 import * as fakes from "../../fakes/repositories.ts"
 import { World } from "../../fakes/World.ts"
+import { it } from "../../support/it.ts"
 import { asAdministrator, failureOf, makeTenant, nowPlus, services } from "../support.ts"
 
 /** Services that record their writes of key usage. `control.before` delays a write or makes it fail. */

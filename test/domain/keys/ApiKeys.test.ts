@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { DateTime, Effect, Layer, Redacted, Stream } from "effect"
 import { Digest, SecureRandom } from "effect/crypto"
 import { TestClock } from "effect/testing"
@@ -11,6 +11,7 @@ import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
 import { seededBytes } from "../../fakes/crypto.ts"
 import * as fakes from "../../fakes/repositories.ts"
 import { World } from "../../fakes/World.ts"
+import { it } from "../../support/it.ts"
 import { asAdministrator, asAnonymous, failureOf, makeTenant, nowPlus, services, unknownId } from "../support.ts"
 
 const startOfTest = Date.UTC(2026, 10, 20, 17)

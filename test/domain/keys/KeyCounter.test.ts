@@ -1,8 +1,9 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Arbitrary, Effect } from "effect"
 import { type KeyCounter, lease, maxQuota, newCounter, type LeasedQuota } from "#src/domain/keys/KeyCounter.ts"
 import { oneOf } from "../../http/abuse/arbitraries.ts"
 import type { Credits, RateLimit } from "#src/domain/keys/KeySettings.ts"
+import { it } from "../../support/it.ts"
 
 const day = 86_400_000
 const ask = { need: 0, waiting: 0, want: 0, unused: null }

@@ -1,7 +1,8 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
+import { it } from "../../support/it.ts"
 import { asAdministrator, asAnonymous, failureOf, makeTenant, outcomeOf, services } from "../support.ts"
 
 const refusedFor = (retryAfterSeconds: number) =>

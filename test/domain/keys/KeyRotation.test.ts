@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { DateTime, Deferred, Effect, Fiber, Layer, Queue, Redacted, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { isWellFormed, type RotateKey } from "#src/domain/keys/ApiKey.ts"
@@ -7,6 +7,7 @@ import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
 import { KeyRevocations, Revocation } from "#src/infrastructure/keys/KeyCache.ts"
 import * as fakes from "../../fakes/repositories.ts"
 import { World } from "../../fakes/World.ts"
+import { it } from "../../support/it.ts"
 import { asAdministrator, asAnonymous, failureOf, makeTenant, nowPlus, outcomeOf, services } from "../support.ts"
 import { settle } from "../webhooks/webhookSupport.ts"
 
@@ -113,21 +114,19 @@ describe("the rotation of a cached key", () => {
     }).pipe(Effect.provide(withCache())),
   )
 
-  it.effect("answers a concurrent validation, and does not cache what that read", () =>
-    Effect.gen(function* () {
-      const gate = yield* Deferred.make<void>()
-      yield* Effect.gen(function* () {
-        yield* settle
-        const { orgId, orgKey } = yield* makeTenant
-        const asking = yield* Effect.forkChild(validate(orgKey.key))
-        yield* settle
-        yield* rotate(orgId, orgKey.id, { overlapSeconds: 0 })
-        yield* Deferred.succeed(gate, undefined)
-        assert.strictEqual((yield* Fiber.join(asking)).keyId, orgKey.id)
-        assert.strictEqual(yield* outcomeOf(validate(orgKey.key)), "Unauthorized")
-      }).pipe(Effect.provide(withCache(gate)))
-    }),
-  )
+  it.effect("answers a concurrent validation, and does not cache what that read", function* () {
+    const gate = yield* Deferred.make<void>()
+    yield* Effect.gen(function* () {
+      yield* settle
+      const { orgId, orgKey } = yield* makeTenant
+      const asking = yield* Effect.forkChild(validate(orgKey.key))
+      yield* settle
+      yield* rotate(orgId, orgKey.id, { overlapSeconds: 0 })
+      yield* Deferred.succeed(gate, undefined)
+      assert.strictEqual((yield* Fiber.join(asking)).keyId, orgKey.id)
+      assert.strictEqual(yield* outcomeOf(validate(orgKey.key)), "Unauthorized")
+    }).pipe(Effect.provide(withCache(gate)))
+  })
 })
 
 // The answer of the rotation is the only place with the new key.

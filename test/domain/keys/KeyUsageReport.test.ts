@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { DateTime, Effect, Layer, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import { Unavailable } from "#src/domain/Errors.ts"
@@ -6,6 +6,7 @@ import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
 import { KeyUsageReport, KeyUsageRepository } from "#src/domain/keys/KeyUsage.ts"
 import { RetentionDays } from "#src/domain/Retention.ts"
 import * as fakes from "../../fakes/repositories.ts"
+import { it } from "../../support/it.ts"
 import { asAdministrator, failureOf, makeTenant, outcomeOf, services, unknownId } from "../support.ts"
 
 const hour = 3_600_000

@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import { Unavailable } from "#src/domain/Errors.ts"
@@ -9,6 +9,7 @@ import { KeyCounterRepository } from "#src/domain/keys/LeasedQuotas.ts"
 import * as KeyUsage from "#src/infrastructure/keys/keyUsageSql.ts"
 import * as fakes from "../../fakes/repositories.ts"
 import { World } from "../../fakes/World.ts"
+import { it } from "../../support/it.ts"
 import { asAdministrator, makeTenant, outcomeOf, services } from "../support.ts"
 
 /** Services that record their leases of counters. `control.before` makes them fail. */

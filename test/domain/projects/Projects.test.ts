@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { DateTime, Effect, Schema } from "effect"
 import { TestClock } from "effect/testing"
 import { Principal } from "#src/domain/Principal.ts"
@@ -6,6 +6,7 @@ import { Orgs } from "#src/domain/orgs/Orgs.ts"
 import { UpdateProject } from "#src/domain/projects/Project.ts"
 import { Projects } from "#src/domain/projects/Projects.ts"
 import { World } from "../../fakes/World.ts"
+import { it } from "../../support/it.ts"
 import { as, asAdministrator, failureOf, makeTenant, services, unknownId } from "../support.ts"
 
 const ulid = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/

@@ -1,9 +1,10 @@
-import { assert, it } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { DateTime, Effect, Fiber, Layer, Logger, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { Unavailable } from "#src/domain/Errors.ts"
 import { isErased, type Sweep, Sweeps, SweepRepository } from "#src/domain/sweeps/Sweeps.ts"
 import { Wakeups } from "#src/domain/Wakeups.ts"
+import { it } from "../../support/it.ts"
 
 interface Stored extends Sweep {
   rows: number
@@ -60,131 +61,117 @@ const makeWorld = Effect.gen(function* () {
 
 const tooSlow = Effect.fail(new Unavailable({ error: "The database took too long." }))
 
-it.effect("orgs take turns, batch by batch, with a pause as long as the batch", () =>
-  Effect.gen(function* () {
+it.effect("orgs take turns, batch by batch, with a pause as long as the batch", function* () {
+  const world = yield* makeWorld
+  world.add("a", "large", 10_000)
+  world.add("a", "later", 100)
+  world.add("b", "small", 100)
+  const running = yield* Effect.forkChild(world.run)
+  yield* TestClock.adjust("1 minute")
+  yield* Fiber.join(running)
+  assert.deepStrictEqual(
+    world.batches.map(({ sweepId }) => sweepId),
+    ["large", "small", "large", "large", "large", "large", "later"],
+  )
+})
+
+it.effect("sweeps use half of the time", function* () {
+  const world = yield* makeWorld
+  world.add("a", "large", 20_000)
+  yield* Effect.forkChild(world.run)
+  yield* TestClock.adjust("1 second")
+  assert.lengthOf(world.batches, 3)
+})
+
+it.effect("the first batch of an event has no pause, but further events of the same org have one", function* () {
+  const world = yield* makeWorld
+  for (const org of ["a", "b", "c"]) world.add(org, `one of ${org}`, 100, "deliver")
+  yield* Effect.forkChild(world.run)
+  yield* TestClock.adjust("600 millis")
+  assert.lengthOf(world.batches, 3)
+  for (let n = 0; n < 5; n++) world.add("d", `${n} of d`, 100, "deliver")
+  yield* Effect.forkChild(world.run)
+  yield* TestClock.adjust("900 millis")
+  assert.lengthOf(world.batches, 6)
+})
+
+it.effect("a slow batch is halved, and a sweep whose smallest batch fails pauses for a minute", function* () {
+  const world = yield* makeWorld
+  world.fails = (sweepId, limit) => (sweepId === "slow" && limit > 600 ? tooSlow : Effect.void)
+  world.add("a", "slow", 1_000)
+  let running = yield* Effect.forkChild(world.run)
+  yield* TestClock.adjust("1 minute")
+  yield* Fiber.join(running)
+  assert.deepStrictEqual(
+    world.batches.map(({ limit }) => limit),
+    [2_000, 1_000, 500, 500],
+  )
+  assert.strictEqual(world.log(), "")
+
+  world.fails = (sweepId) => (sweepId === "broken" ? Effect.die(new Error("no such column")) : Effect.void)
+  world.batches.length = 0
+  world.add("a", "broken", 10)
+  world.add("b", "well", 10)
+  running = yield* Effect.forkChild(world.run)
+  yield* TestClock.adjust("30 seconds")
+  yield* Fiber.join(running)
+  assert.deepStrictEqual(
+    world.batches.map(({ sweepId }) => sweepId),
+    ["broken", "well"],
+  )
+  assert.include(world.log(), "no such column")
+  assert.include(world.log(), "set aside for a minute")
+  world.fails = () => Effect.void
+  yield* TestClock.adjust("1 minute")
+  running = yield* Effect.forkChild(world.run)
+  yield* TestClock.adjust("1 minute")
+  yield* Fiber.join(running)
+  assert.strictEqual(world.sweeps.find(({ sweepId }) => sweepId === "broken")!.rows, 0)
+})
+
+it.effect("a sweep that inserts deliveries wakes those that send them", function* () {
+  const wakes = { deliver: true, emit: true, resend: true, cancel: false, erase: false }
+  for (const kind of ["deliver", "emit", "resend", "cancel", "erase"] as const) {
     const world = yield* makeWorld
-    world.add("a", "large", 10_000)
-    world.add("a", "later", 100)
-    world.add("b", "small", 100)
-    const running = yield* Effect.forkChild(world.run)
-    yield* TestClock.adjust("1 minute")
-    yield* Fiber.join(running)
-    assert.deepStrictEqual(
-      world.batches.map(({ sweepId }) => sweepId),
-      ["large", "small", "large", "large", "large", "large", "later"],
-    )
-  }),
-)
+    world.add("a", kind, 1, kind)
+    assert.strictEqual(yield* world.signals, wakes[kind], kind)
+  }
+})
 
-it.effect("sweeps use half of the time", () =>
-  Effect.gen(function* () {
-    const world = yield* makeWorld
-    world.add("a", "large", 20_000)
-    yield* Effect.forkChild(world.run)
-    yield* TestClock.adjust("1 second")
-    assert.lengthOf(world.batches, 3)
-  }),
-)
+it.effect("a waiting sweep is tried again after a minute, and others continue", function* () {
+  const world = yield* makeWorld
+  world.add("a", "erasure", 1, "erase")
+  world.add("b", "other", 2_500)
+  world.waits = (sweepId) => sweepId === "erasure"
+  yield* Effect.forkChild(world.run)
+  yield* TestClock.adjust("30 seconds")
+  const ids = world.batches.map(({ sweepId }) => sweepId)
+  assert.deepStrictEqual(ids, ["erasure", "other", "other"])
+  world.waits = () => false
+  yield* Effect.forkChild(world.run)
+  yield* TestClock.adjust("1 second")
+  assert.strictEqual(world.batches.length, 3)
+  yield* TestClock.adjust("1 minute")
+  yield* Effect.forkChild(world.run)
+  yield* TestClock.adjust("10 seconds")
+  assert.strictEqual(world.batches.at(-1)!.sweepId, "erasure")
+})
 
-it.effect("the first batch of an event has no pause, but further events of the same org have one", () =>
-  Effect.gen(function* () {
-    const world = yield* makeWorld
-    for (const org of ["a", "b", "c"]) world.add(org, `one of ${org}`, 100, "deliver")
-    yield* Effect.forkChild(world.run)
-    yield* TestClock.adjust("600 millis")
-    assert.lengthOf(world.batches, 3)
-    for (let n = 0; n < 5; n++) world.add("d", `${n} of d`, 100, "deliver")
-    yield* Effect.forkChild(world.run)
-    yield* TestClock.adjust("900 millis")
-    assert.lengthOf(world.batches, 6)
-  }),
-)
-
-it.effect("a slow batch is halved, and a sweep whose smallest batch fails pauses for a minute", () =>
-  Effect.gen(function* () {
-    const world = yield* makeWorld
-    world.fails = (sweepId, limit) => (sweepId === "slow" && limit > 600 ? tooSlow : Effect.void)
-    world.add("a", "slow", 1_000)
-    let running = yield* Effect.forkChild(world.run)
-    yield* TestClock.adjust("1 minute")
-    yield* Fiber.join(running)
-    assert.deepStrictEqual(
-      world.batches.map(({ limit }) => limit),
-      [2_000, 1_000, 500, 500],
-    )
-    assert.strictEqual(world.log(), "")
-
-    world.fails = (sweepId) => (sweepId === "broken" ? Effect.die(new Error("no such column")) : Effect.void)
-    world.batches.length = 0
-    world.add("a", "broken", 10)
-    world.add("b", "well", 10)
-    running = yield* Effect.forkChild(world.run)
-    yield* TestClock.adjust("30 seconds")
-    yield* Fiber.join(running)
-    assert.deepStrictEqual(
-      world.batches.map(({ sweepId }) => sweepId),
-      ["broken", "well"],
-    )
-    assert.include(world.log(), "no such column")
-    assert.include(world.log(), "set aside for a minute")
-    world.fails = () => Effect.void
-    yield* TestClock.adjust("1 minute")
-    running = yield* Effect.forkChild(world.run)
-    yield* TestClock.adjust("1 minute")
-    yield* Fiber.join(running)
-    assert.strictEqual(world.sweeps.find(({ sweepId }) => sweepId === "broken")!.rows, 0)
-  }),
-)
-
-it.effect("a sweep that inserts deliveries wakes those that send them", () =>
-  Effect.gen(function* () {
-    const wakes = { deliver: true, emit: true, resend: true, cancel: false, erase: false }
-    for (const kind of ["deliver", "emit", "resend", "cancel", "erase"] as const) {
-      const world = yield* makeWorld
-      world.add("a", kind, 1, kind)
-      assert.strictEqual(yield* world.signals, wakes[kind], kind)
-    }
-  }),
-)
-
-it.effect("a waiting sweep is tried again after a minute, and others continue", () =>
-  Effect.gen(function* () {
-    const world = yield* makeWorld
-    world.add("a", "erasure", 1, "erase")
-    world.add("b", "other", 2_500)
-    world.waits = (sweepId) => sweepId === "erasure"
-    yield* Effect.forkChild(world.run)
-    yield* TestClock.adjust("30 seconds")
-    const ids = world.batches.map(({ sweepId }) => sweepId)
-    assert.deepStrictEqual(ids, ["erasure", "other", "other"])
-    world.waits = () => false
-    yield* Effect.forkChild(world.run)
-    yield* TestClock.adjust("1 second")
-    assert.strictEqual(world.batches.length, 3)
-    yield* TestClock.adjust("1 minute")
-    yield* Effect.forkChild(world.run)
-    yield* TestClock.adjust("10 seconds")
-    assert.strictEqual(world.batches.at(-1)!.sweepId, "erasure")
-  }),
-)
-
-it.effect("a sweep of retries that waits for room is tried again after seconds", () =>
-  Effect.gen(function* () {
-    const world = yield* makeWorld
-    world.add("a", "retries", 1, "retryJobs")
-    world.waits = () => true
-    yield* Effect.forkChild(world.run)
-    yield* TestClock.adjust("1 second")
-    world.waits = () => false
-    yield* TestClock.adjust("3 seconds")
-    yield* Effect.forkChild(world.run)
-    yield* TestClock.adjust("1 second")
-    assert.deepStrictEqual(
-      world.batches.map(({ sweepId }) => sweepId),
-      ["retries", "retries"],
-    )
-  }),
-)
+it.effect("a sweep of retries that waits for room is tried again after seconds", function* () {
+  const world = yield* makeWorld
+  world.add("a", "retries", 1, "retryJobs")
+  world.waits = () => true
+  yield* Effect.forkChild(world.run)
+  yield* TestClock.adjust("1 second")
+  world.waits = () => false
+  yield* TestClock.adjust("3 seconds")
+  yield* Effect.forkChild(world.run)
+  yield* TestClock.adjust("1 second")
+  assert.deepStrictEqual(
+    world.batches.map(({ sweepId }) => sweepId),
+    ["retries", "retries"],
+  )
+})
 
 it("an erasure ends with a pass that finds nothing, a minute after the deletion", () => {
   const at = (seconds: number) => DateTime.makeUnsafe(seconds * 1_000)

@@ -1,10 +1,11 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { DateTime, Effect, Fiber, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { DeliveryLog } from "#src/domain/webhooks/DeliveryLog.ts"
 import { Jobs } from "#src/domain/jobs/Jobs.ts"
 import { Wakeups } from "#src/domain/Wakeups.ts"
 import { WebhookEndpoints } from "#src/domain/webhooks/WebhookEndpoints.ts"
+import { it } from "../../support/it.ts"
 import { failureOf, unknownId } from "../support.ts"
 import { as, makeOrg, services, settle } from "./webhookSupport.ts"
 

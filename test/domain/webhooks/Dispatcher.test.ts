@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { DateTime, Duration, Effect, Fiber, Layer, Random } from "effect"
 import { TestClock } from "effect/testing"
 import { Webhook } from "standardwebhooks"
@@ -7,6 +7,7 @@ import { Dispatcher } from "#src/domain/webhooks/Dispatcher.ts"
 import { RetryDelays } from "#src/domain/webhooks/RetryDecision.ts"
 import { verifyWebhook } from "#src/sdk/webhooks.ts"
 import { answer, failure, Receiver } from "../../fakes/WebhookSender.ts"
+import { it } from "../../support/it.ts"
 import { as, services } from "./webhookSupport.ts"
 import { hmac } from "../../support/hmac.ts"
 

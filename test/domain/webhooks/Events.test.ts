@@ -1,10 +1,11 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { DateTime, Effect, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { Events } from "#src/domain/webhooks/Events.ts"
 import { Wakeups } from "#src/domain/Wakeups.ts"
 import { WebhookEndpoints } from "#src/domain/webhooks/WebhookEndpoints.ts"
 import { WebhookWorld } from "../../fakes/WebhookWorld.ts"
+import { it } from "../../support/it.ts"
 import { failureOf, outcomeOf } from "../support.ts"
 import { as, makeOrg, services, settle } from "./webhookSupport.ts"
 

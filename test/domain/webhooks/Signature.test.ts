@@ -1,10 +1,11 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Cause, Effect, Exit, Layer, Redacted, Schema } from "effect"
 import { createHmac } from "node:crypto"
 import { readFileSync } from "node:fs"
 import { Webhook } from "standardwebhooks"
 import { type Signable, Signer, standardKey, userAgent } from "#src/domain/webhooks/Signatures.ts"
 import { signatures } from "#src/infrastructure/crypto/nodeCrypto.ts"
+import { it } from "../../support/it.ts"
 
 const layer = Layer.provide(Signer.layer, signatures)
 
@@ -27,27 +28,26 @@ const whsec = (bytes: Uint8Array) => `whsec_${Buffer.from(bytes).toString("base6
 const KeyBytes = Schema.Uint8Array.check(Schema.isMinLength(1), Schema.isMaxLength(64))
 
 describe("Signer", () => {
-  it.effect("signs the official vector of Standard Webhooks, with no other headers", () =>
-    Effect.gen(function* () {
-      assert.deepStrictEqual(yield* sign(official), {
-        "content-type": "application/json",
-        "user-agent": userAgent,
-        "x-webhook-signature": "80ec8a89ce3cd22133a1066caecb4d04fea7467657c8514d717ec42c38a5c94c",
-        "x-event-type": "job.completed",
-        "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
-        "webhook-timestamp": "1614265330",
-        "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
-      })
-    }),
-  )
+  it.effect("signs the official vector of Standard Webhooks, with no other headers", function* () {
+    assert.deepStrictEqual(yield* sign(official), {
+      "content-type": "application/json",
+      "user-agent": userAgent,
+      "x-webhook-signature": "80ec8a89ce3cd22133a1066caecb4d04fea7467657c8514d717ec42c38a5c94c",
+      "x-event-type": "job.completed",
+      "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+      "webhook-timestamp": "1614265330",
+      "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    })
+  })
 
   it("sends the package's version as its user agent", () => {
     const { version } = JSON.parse(readFileSync(new URL("../../../package.json", import.meta.url), "utf8"))
     assert.strictEqual(userAgent, `Gatehouse/${version}`)
   })
 
-  it.effect("also signs with the old secret while it lasts, and x-webhook-signature with the new one only", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "also signs with the old secret while it lasts, and x-webhook-signature with the new one only",
+    function* () {
       const secrets = ["the new one", ...official.secrets]
       const headers = yield* sign({ ...official, secrets })
       const alone = yield* sign({ ...official, secrets: ["the new one"] })
@@ -56,7 +56,7 @@ describe("Signer", () => {
         `${alone["webhook-signature"]} v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=`,
       )
       assert.strictEqual(headers["x-webhook-signature"], alone["x-webhook-signature"])
-    }),
+    },
   )
 
   it.effect.prop("is verified by the standardwebhooks package", [KeyBytes, Schema.String], ([key, body]) =>
@@ -76,12 +76,10 @@ describe("Signer", () => {
     }),
   )
 
-  it.effect("has no default secret: a missing one is a defect", () =>
-    Effect.gen(function* () {
-      const exit = yield* Effect.exit(sign({ ...official, secrets: [] }))
-      assert.isTrue(Exit.isFailure(exit) && /has no secret/.test(Cause.pretty(exit.cause)))
-    }),
-  )
+  it.effect("has no default secret: a missing one is a defect", function* () {
+    const exit = yield* Effect.exit(sign({ ...official, secrets: [] }))
+    assert.isTrue(Exit.isFailure(exit) && /has no secret/.test(Cause.pretty(exit.cause)))
+  })
 })
 
 describe("standardKey", () => {

@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import { Webhook } from "standardwebhooks"
@@ -12,6 +12,7 @@ import { exampleData } from "#src/domain/webhooks/serviceEvents.ts"
 import { verifyWebhook } from "#src/sdk/webhooks.ts"
 import { answer, failure, Receiver } from "../../fakes/WebhookSender.ts"
 import { WebhookWorld } from "../../fakes/WebhookWorld.ts"
+import { it } from "../../support/it.ts"
 import { failureOf, unknownId } from "../support.ts"
 import { as, literalHosts, makeOrg, refusedHosts, services } from "./webhookSupport.ts"
 

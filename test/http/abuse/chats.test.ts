@@ -1,8 +1,8 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { connect } from "node:net"
 import { manyPages } from "../../support/docs.ts"
+import { layer } from "../../support/it.ts"
 import { onPostgres, TestServer } from "../../support/server.ts"
 import type { WireAnswer } from "../../support/wire.ts"
 import { must } from "../operations.ts"
@@ -58,50 +58,48 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("chats with
   // Seen failing when all of twelve were read and indexed at once, in 1,984 MiB.
   it.effect(
     "6 with 7.9 MB of pages each are answered or refused with 503, and other requests are answered meanwhile",
-    () =>
-      Effect.gen(function* () {
-        const { send } = yield* TestServer
-        const [own, other] = [yield* makeProject, yield* makeProject]
-        const chats = yield* Effect.forkChild(
-          Effect.forEach(
-            Array.from({ length: 6 }, (_, n) => n),
-            (n) => send("POST", path, { json: { messages, docsPages: largePages(n) }, headers: own }),
-            { concurrency: "unbounded" },
-          ),
-        )
-        let healthy = 0
-        while (chats.pollUnsafe() === undefined) {
-          expect((yield* send("GET", "/healthz")).status).toBe(200)
-          expect((yield* send("POST", "/v1/jobs/create", { json: { workflow: "w" }, headers: other })).status).toBe(200)
-          healthy++
-          yield* Effect.sleep("20 millis")
-        }
-        const answers = yield* Fiber.join(chats)
-        const [answered, refused] = [200, 503].map((code) => answers.filter(({ status }) => status === code))
-        expect(answered!.length + refused!.length).toBe(6)
-        expect(answered!.length).toBeGreaterThan(0)
-        for (const { text } of answered!) expect(text).toContain("subject7.")
-        refused!.forEach(expectRetryAfter)
-        expect(healthy).toBeGreaterThan(10)
-      }),
+    function* () {
+      const { send } = yield* TestServer
+      const [own, other] = [yield* makeProject, yield* makeProject]
+      const chats = yield* Effect.forkChild(
+        Effect.forEach(
+          Array.from({ length: 6 }, (_, n) => n),
+          (n) => send("POST", path, { json: { messages, docsPages: largePages(n) }, headers: own }),
+          { concurrency: "unbounded" },
+        ),
+      )
+      let healthy = 0
+      while (chats.pollUnsafe() === undefined) {
+        expect((yield* send("GET", "/healthz")).status).toBe(200)
+        expect((yield* send("POST", "/v1/jobs/create", { json: { workflow: "w" }, headers: other })).status).toBe(200)
+        healthy++
+        yield* Effect.sleep("20 millis")
+      }
+      const answers = yield* Fiber.join(chats)
+      const [answered, refused] = [200, 503].map((code) => answers.filter(({ status }) => status === code))
+      expect(answered!.length + refused!.length).toBe(6)
+      expect(answered!.length).toBeGreaterThan(0)
+      for (const { text } of answered!) expect(text).toContain("subject7.")
+      refused!.forEach(expectRetryAfter)
+      expect(healthy).toBeGreaterThan(10)
+    },
     120_000,
   )
 
   it.effect(
     "a body that never arrives delays only the chats of its own org",
-    () =>
-      Effect.gen(function* () {
-        const { routed, send, url } = yield* TestServer
-        const [own, other] = [yield* makeProject, yield* makeProject]
-        const before = routed()
-        yield* silentChat(url, own)
-        while (routed() === before) yield* Effect.sleep("5 millis")
-        const json = { messages, docsPages: { page: "# Page\n\nThe answer about subject7." } }
-        const waiting = yield* Effect.forkChild(send("POST", path, { json, headers: own }))
-        const answer = yield* send("POST", path, { json, headers: other })
-        expect(answer.text).toContain("subject7")
-        expectRetryAfter(yield* Fiber.join(waiting))
-      }),
+    function* () {
+      const { routed, send, url } = yield* TestServer
+      const [own, other] = [yield* makeProject, yield* makeProject]
+      const before = routed()
+      yield* silentChat(url, own)
+      while (routed() === before) yield* Effect.sleep("5 millis")
+      const json = { messages, docsPages: { page: "# Page\n\nThe answer about subject7." } }
+      const waiting = yield* Effect.forkChild(send("POST", path, { json, headers: own }))
+      const answer = yield* send("POST", path, { json, headers: other })
+      expect(answer.text).toContain("subject7")
+      expectRetryAfter(yield* Fiber.join(waiting))
+    },
     60_000,
   )
 })

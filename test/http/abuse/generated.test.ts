@@ -1,7 +1,7 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Arbitrary, Effect, Layer } from "effect"
 import type { OutgoingHttpHeaders } from "node:http"
+import { layer } from "../../support/it.ts"
 import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { constant, oneOf, text, weighted } from "./arbitraries.ts"
 import { bodyFor, valid } from "./bodies.ts"
@@ -103,42 +103,37 @@ for (const [name, { server, open, runs }] of Object.entries(servers)) {
     // (another tenant's data), expired keys accepted. Each was shrunk to a minimal request.
     it.effect(
       "any request to any operation with any credential gets a documented answer, and nothing of other tenants",
-      () =>
-        Effect.gen(function* () {
-          const { send, logs } = yield* TestServer
-          const world = yield* makeWorld(yield* Provider, open ? undefined : adminToken)
-          const before = yield* world.theirs.snapshot
-          const documented = yield* served
-          const statuses = new Map<number, number>()
-          const reached = new Set<string>()
-          const result = yield* Arbitrary.checkEffect(
-            Arbitrary.flatMap(oneOf(...[...documented.values()].map(casesOf)), (cases) => cases),
-            Effect.fnUntraced(function* (request) {
-              const answer = yield* perform(request, world, open)
-              statuses.set(answer.status, (statuses.get(answer.status) ?? 0) + 1)
-              if (answer.status === 200) reached.add(nameOf(request.operation))
-              const fault = faultOf(documented.get(nameOf(request.operation))!, request, answer, world, open)
-              return fault === undefined || (yield* Effect.fail(fault))
-            }),
-            { runs: ABUSE_RUNS === undefined ? runs : Number(ABUSE_RUNS), seed: ABUSE_SEED, concurrency: 8 },
-          )
-          expect(
-            Arbitrary.formatCheckFailure(result),
-            `ABUSE_SEED=${ABUSE_SEED} makes the same requests`,
-          ).toBeUndefined()
-          expect(yield* world.theirs.snapshot).toBe(before)
-          expect((yield* send("GET", "/healthz")).status).toBe(200)
-          // Generated documentation is at addresses where there is none.
-          const isExpected = (line: string) => line.includes('"Documentation is not fetched: ')
-          const faults = logs()
-            .split("\n")
-            .filter((line) => !isExpected(line))
-          expect(faults.join("\n")).not.toMatch(/A request failed|could not be|cannot be/)
-          // The run must reach more than refusals at the door.
-          for (const status of [200, 400, 401, 404, 415])
-            expect(statuses.get(status), String(status)).toBeGreaterThan(5)
-          expect(reached.size, [...reached].join()).toBeGreaterThan(documented.size * 0.4)
-        }),
+      function* () {
+        const { send, logs } = yield* TestServer
+        const world = yield* makeWorld(yield* Provider, open ? undefined : adminToken)
+        const before = yield* world.theirs.snapshot
+        const documented = yield* served
+        const statuses = new Map<number, number>()
+        const reached = new Set<string>()
+        const result = yield* Arbitrary.checkEffect(
+          Arbitrary.flatMap(oneOf(...[...documented.values()].map(casesOf)), (cases) => cases),
+          Effect.fnUntraced(function* (request) {
+            const answer = yield* perform(request, world, open)
+            statuses.set(answer.status, (statuses.get(answer.status) ?? 0) + 1)
+            if (answer.status === 200) reached.add(nameOf(request.operation))
+            const fault = faultOf(documented.get(nameOf(request.operation))!, request, answer, world, open)
+            return fault === undefined || (yield* Effect.fail(fault))
+          }),
+          { runs: ABUSE_RUNS === undefined ? runs : Number(ABUSE_RUNS), seed: ABUSE_SEED, concurrency: 8 },
+        )
+        expect(Arbitrary.formatCheckFailure(result), `ABUSE_SEED=${ABUSE_SEED} makes the same requests`).toBeUndefined()
+        expect(yield* world.theirs.snapshot).toBe(before)
+        expect((yield* send("GET", "/healthz")).status).toBe(200)
+        // Generated documentation is at addresses where there is none.
+        const isExpected = (line: string) => line.includes('"Documentation is not fetched: ')
+        const faults = logs()
+          .split("\n")
+          .filter((line) => !isExpected(line))
+        expect(faults.join("\n")).not.toMatch(/A request failed|could not be|cannot be/)
+        // The run must reach more than refusals at the door.
+        for (const status of [200, 400, 401, 404, 415]) expect(statuses.get(status), String(status)).toBeGreaterThan(5)
+        expect(reached.size, [...reached].join()).toBeGreaterThan(documented.size * 0.4)
+      },
       600_000,
     )
   })

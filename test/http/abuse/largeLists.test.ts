@@ -1,8 +1,8 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { type IncomingHttpHeaders, request } from "node:http"
 import { connect } from "node:net"
+import { layer } from "../../support/it.ts"
 import { onPostgres, TestServer } from "../../support/server.ts"
 import { until } from "../../support/wait.ts"
 import { makeTenant, type Tenant } from "../tenants.ts"
@@ -57,8 +57,9 @@ const insertLarge = Effect.fnUntraced(function* (start: string, unit: string, en
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("large lists", (it) => {
   // Seen failing when 25 MiB were parsed and encoded at once: 7 s of CPU and 1 GiB for values of many small parts.
-  it.effect("a list of large values costs in proportion to its bytes, with any content, and ends at 4 MiB", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "a list of large values costs in proportion to its bytes, with any content, and ends at 4 MiB",
+    function* () {
       const { url } = yield* TestServer
       const many = yield* insertLarge("[", "{},", "{}]")
       const one = yield* insertLarge('"', "xyz", '"')
@@ -80,12 +81,13 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("large list
         }
         expect(costs.many / costs.one, `${path} ${JSON.stringify(costs)}`).toBeLessThan(4)
       }
-    }),
+    },
   )
 
   // Seen failing without the limit: all 60 answers, 180 MiB, waited.
-  it.effect("unread answers hold at most 32 MiB of one org: more is a 503 for that org, until answers are read", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "unread answers hold at most 32 MiB of one org: more is a 503 for that org, until answers are read",
+    function* () {
       const { url } = yield* TestServer
       const tenant = yield* insertLarge('"', "xyz", '"')
       const other = yield* insertLarge('"', "xyz", '"')
@@ -106,6 +108,6 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("large list
       yield* until("the end of the refusals", list, ({ status }) => status === 200)
       // An answer that was read no longer counts.
       for (let n = 0; n < 12; n++) expect((yield* list).status).toBe(200)
-    }),
+    },
   )
 })

@@ -1,8 +1,8 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { connect } from "node:net"
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from "node:zlib"
+import { layer } from "../../support/it.ts"
 import { adminToken, guarded, TestServer } from "../../support/server.ts"
 import { faultOfError } from "../operations.ts"
 import { faultOfWebhookError } from "../webhooks/webhookOperations.ts"
@@ -80,121 +80,114 @@ const last = (headers: string, target?: string, version?: string) =>
 const json = '{"name":"a"}'
 
 layer(TestServer.layer(guarded), { excludeTestServices: true })("on the wire", (it) => {
-  it.effect("a request that can be read as two is refused, and its connection ends", () =>
-    Effect.gen(function* () {
-      const { url } = yield* TestServer
-      const length = `content-length: ${hidden.length}\r\n`
-      const smuggled: Readonly<Record<string, string>> = {
-        "a length and chunks": post(`${length}transfer-encoding: chunked\r\n`, `0\r\n\r\n${hidden}`),
-        "chunks and a length": post(`transfer-encoding: chunked\r\n${length}`, `0\r\n\r\n${hidden}`),
-        "two lengths": post(`content-length: ${json.length}\r\n${length}`, `${json}${hidden}`),
-        "two lengths in one": post(`content-length: ${json.length}, ${hidden.length}\r\n`, `${json}${hidden}`),
-        "a length with a sign": post(`content-length: +${json.length}\r\n`, `${json}${hidden}`),
-        "a negative length": post("content-length: -1\r\n", `${json}${hidden}`),
-        "a length in hex": post("content-length: 0xc\r\n", `${json}${hidden}`),
-        "a length beyond the integers": post("content-length: 99999999999999999999\r\n", `${json}${hidden}`),
-        "a space before the colon": post(`transfer-encoding : chunked\r\n${length}`, `0\r\n\r\n${hidden}`),
-        "a folded header": post(`x: a\r\n transfer-encoding: chunked\r\n`, `0\r\n\r\n${hidden}`),
-        "an unknown encoding": post("transfer-encoding: xchunked\r\n", `0\r\n\r\n${hidden}`),
-        "chunked, and then not": post("transfer-encoding: chunked, identity\r\n", `0\r\n\r\n${hidden}`),
-        "a line feed alone": post(`x: a\ntransfer-encoding: chunked\r\n`, `0\r\n\r\n${hidden}`),
-        "a carriage return alone": post(`x: a\rtransfer-encoding: chunked\r\n`, `0\r\n\r\n${hidden}`),
-        "a chunk longer than it says": post("transfer-encoding: chunked\r\n", `1\r\n${json}\r\n0\r\n\r\n${hidden}`),
-        "a chunk beyond the integers": post("transfer-encoding: chunked\r\n", `fffffffffffffffff\r\n${json}${hidden}`),
-        "a chunk whose length is no number": post(
-          "transfer-encoding: chunked\r\n",
-          `0xc\r\n${json}\r\n0\r\n\r\n${hidden}`,
-        ),
-        "a chunk ended by a line feed": post("transfer-encoding: chunked\r\n", `c\n${json}\n0\n\n${hidden}`),
-      }
-      for (const [name, bytes] of Object.entries(smuggled)) {
-        const { answers, ended } = yield* exchange(url, bytes)
-        const all = `${name}: ${JSON.stringify(answers)}`
-        expect(answers.length, all).toBeLessThanOrEqual(1)
-        expect(all).not.toContain("smuggled")
-        expect(ended, all).toBe(true)
-        for (const answer of answers) expect([answer.status, faultOf(answer)], all).toEqual([400, undefined])
-      }
-    }),
-  )
+  it.effect("a request that can be read as two is refused, and its connection ends", function* () {
+    const { url } = yield* TestServer
+    const length = `content-length: ${hidden.length}\r\n`
+    const smuggled: Readonly<Record<string, string>> = {
+      "a length and chunks": post(`${length}transfer-encoding: chunked\r\n`, `0\r\n\r\n${hidden}`),
+      "chunks and a length": post(`transfer-encoding: chunked\r\n${length}`, `0\r\n\r\n${hidden}`),
+      "two lengths": post(`content-length: ${json.length}\r\n${length}`, `${json}${hidden}`),
+      "two lengths in one": post(`content-length: ${json.length}, ${hidden.length}\r\n`, `${json}${hidden}`),
+      "a length with a sign": post(`content-length: +${json.length}\r\n`, `${json}${hidden}`),
+      "a negative length": post("content-length: -1\r\n", `${json}${hidden}`),
+      "a length in hex": post("content-length: 0xc\r\n", `${json}${hidden}`),
+      "a length beyond the integers": post("content-length: 99999999999999999999\r\n", `${json}${hidden}`),
+      "a space before the colon": post(`transfer-encoding : chunked\r\n${length}`, `0\r\n\r\n${hidden}`),
+      "a folded header": post(`x: a\r\n transfer-encoding: chunked\r\n`, `0\r\n\r\n${hidden}`),
+      "an unknown encoding": post("transfer-encoding: xchunked\r\n", `0\r\n\r\n${hidden}`),
+      "chunked, and then not": post("transfer-encoding: chunked, identity\r\n", `0\r\n\r\n${hidden}`),
+      "a line feed alone": post(`x: a\ntransfer-encoding: chunked\r\n`, `0\r\n\r\n${hidden}`),
+      "a carriage return alone": post(`x: a\rtransfer-encoding: chunked\r\n`, `0\r\n\r\n${hidden}`),
+      "a chunk longer than it says": post("transfer-encoding: chunked\r\n", `1\r\n${json}\r\n0\r\n\r\n${hidden}`),
+      "a chunk beyond the integers": post("transfer-encoding: chunked\r\n", `fffffffffffffffff\r\n${json}${hidden}`),
+      "a chunk whose length is no number": post(
+        "transfer-encoding: chunked\r\n",
+        `0xc\r\n${json}\r\n0\r\n\r\n${hidden}`,
+      ),
+      "a chunk ended by a line feed": post("transfer-encoding: chunked\r\n", `c\n${json}\n0\n\n${hidden}`),
+    }
+    for (const [name, bytes] of Object.entries(smuggled)) {
+      const { answers, ended } = yield* exchange(url, bytes)
+      const all = `${name}: ${JSON.stringify(answers)}`
+      expect(answers.length, all).toBeLessThanOrEqual(1)
+      expect(all).not.toContain("smuggled")
+      expect(ended, all).toBe(true)
+      for (const answer of answers) expect([answer.status, faultOf(answer)], all).toEqual([400, undefined])
+    }
+  })
 
   // Seen failing: the first Host counted, and a proxy in front may take the last one.
-  it.effect("two Host headers are refused, also by the shortest way", () =>
-    Effect.gen(function* () {
-      const { url } = yield* TestServer
-      const validation = JSON.stringify({ key: "svc_x" })
-      for (const bytes of [
-        get("HOST: other.example\r\n"),
-        get("host: 127.0.0.1\r\n", "/healthz"),
-        `POST /api/v0/keys/validate HTTP/1.1\r\nhost: a\r\nhost: b\r\n${authorized}content-length: ${validation.length}\r\n\r\n${validation}`,
-      ]) {
-        const { answers, ended } = yield* exchange(url, bytes)
-        expect([answers.map((answer) => [answer.status, faultOf(answer)]), ended], bytes).toEqual([
-          [[400, undefined]],
-          true,
-        ])
-      }
-    }),
-  )
+  it.effect("two Host headers are refused, also by the shortest way", function* () {
+    const { url } = yield* TestServer
+    const validation = JSON.stringify({ key: "svc_x" })
+    for (const bytes of [
+      get("HOST: other.example\r\n"),
+      get("host: 127.0.0.1\r\n", "/healthz"),
+      `POST /api/v0/keys/validate HTTP/1.1\r\nhost: a\r\nhost: b\r\n${authorized}content-length: ${validation.length}\r\n\r\n${validation}`,
+    ]) {
+      const { answers, ended } = yield* exchange(url, bytes)
+      expect([answers.map((answer) => [answer.status, faultOf(answer)]), ended], bytes).toEqual([
+        [[400, undefined]],
+        true,
+      ])
+    }
+  })
 
   // Seen failing: it read a body of 900 KB without a credential, and /%6detrics passed a proxy's rule for /metrics.
-  it.effect("a path with a needlessly encoded character is refused before its body is read", () =>
-    Effect.gen(function* () {
-      const { send } = yield* TestServer
-      for (const path of [
-        "/api/v0/keys/validat%65",
-        "/%76%31/jobs/create",
-        "/%6detrics",
-        "/docs%2D",
-        "/api/v0/projects/%7Ea?b=%65",
-      ]) {
-        const { json, status } = yield* send("POST", path, { json: { key: "x".repeat(900_000) } })
-        expect([status, JSON.stringify(json)], path).toEqual([
-          404,
-          expect.stringContaining("There is no operation at this path: send "),
-        ])
-      }
-      // What must be encoded, and the query, may be.
-      const encoded = yield* send("GET", "/api/v0/projects/a%20b%2F%C3%A4", { as: adminToken })
-      expect([encoded.status, encoded.text]).toEqual([404, expect.stringContaining("There is no such project")])
-      expect((yield* send("GET", "/api/v0/projects?%6cimit=1", { as: adminToken })).status).toBe(200)
-    }),
-  )
+  it.effect("a path with a needlessly encoded character is refused before its body is read", function* () {
+    const { send } = yield* TestServer
+    for (const path of [
+      "/api/v0/keys/validat%65",
+      "/%76%31/jobs/create",
+      "/%6detrics",
+      "/docs%2D",
+      "/api/v0/projects/%7Ea?b=%65",
+    ]) {
+      const { json, status } = yield* send("POST", path, { json: { key: "x".repeat(900_000) } })
+      expect([status, JSON.stringify(json)], path).toEqual([
+        404,
+        expect.stringContaining("There is no operation at this path: send "),
+      ])
+    }
+    // What must be encoded, and the query, may be.
+    const encoded = yield* send("GET", "/api/v0/projects/a%20b%2F%C3%A4", { as: adminToken })
+    expect([encoded.status, encoded.text]).toEqual([404, expect.stringContaining("There is no such project")])
+    expect((yield* send("GET", "/api/v0/projects?%6cimit=1", { as: adminToken })).status).toBe(200)
+  })
 
-  it.effect("two requests in one packet are two, with any body in the first", () =>
-    Effect.gen(function* () {
-      const { url } = yield* TestServer
-      const second = get("connection: close\r\n", "/healthz")
-      const firsts: Readonly<Record<string, readonly [bytes: string, status: number]>> = {
-        "a body": [post(`content-length: ${json.length}\r\n`, json), 200],
-        chunks: [post("transfer-encoding: chunked\r\n", `${chunk(json)}0\r\n\r\n`), 200],
-        "chunks with extensions": [post("transfer-encoding: chunked\r\n", `c;a="b"\r\n${json}\r\n0\r\n\r\n`), 200],
-        trailers: [post("transfer-encoding: chunked\r\n", `${chunk(json)}0\r\nauthorization: x\r\n\r\n`), 200],
-        "a GET with a body": [get(`content-length: ${hidden.length}\r\n`) + hidden, 200],
-        "a body that no operation reads": [
-          `POST /nope HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: ${hidden.length}\r\n\r\n${hidden}`,
-          404,
-        ],
-        "a body without a valid credential": [
-          `POST /api/v0/orgs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: ${hidden.length}\r\n\r\n${hidden}`,
-          401,
-        ],
-      }
-      for (const [name, [first, status]] of Object.entries(firsts)) {
-        const { answers } = yield* exchange(url, first + second)
-        expect(
-          answers.map((answer) => [answer.status, faultOf(answer)]),
-          name,
-        ).toEqual([
-          [status, undefined],
-          [200, undefined],
-        ])
-      }
-    }),
-  )
+  it.effect("two requests in one packet are two, with any body in the first", function* () {
+    const { url } = yield* TestServer
+    const second = get("connection: close\r\n", "/healthz")
+    const firsts: Readonly<Record<string, readonly [bytes: string, status: number]>> = {
+      "a body": [post(`content-length: ${json.length}\r\n`, json), 200],
+      chunks: [post("transfer-encoding: chunked\r\n", `${chunk(json)}0\r\n\r\n`), 200],
+      "chunks with extensions": [post("transfer-encoding: chunked\r\n", `c;a="b"\r\n${json}\r\n0\r\n\r\n`), 200],
+      trailers: [post("transfer-encoding: chunked\r\n", `${chunk(json)}0\r\nauthorization: x\r\n\r\n`), 200],
+      "a GET with a body": [get(`content-length: ${hidden.length}\r\n`) + hidden, 200],
+      "a body that no operation reads": [
+        `POST /nope HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: ${hidden.length}\r\n\r\n${hidden}`,
+        404,
+      ],
+      "a body without a valid credential": [
+        `POST /api/v0/orgs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: ${hidden.length}\r\n\r\n${hidden}`,
+        401,
+      ],
+    }
+    for (const [name, [first, status]] of Object.entries(firsts)) {
+      const { answers } = yield* exchange(url, first + second)
+      expect(
+        answers.map((answer) => [answer.status, faultOf(answer)]),
+        name,
+      ).toEqual([
+        [status, undefined],
+        [200, undefined],
+      ])
+    }
+  })
 
-  it.effect("invalid, too many or too large headers are refused, and no header is written into an answer", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "invalid, too many or too large headers are refused, and no header is written into an answer",
+    function* () {
       const { url } = yield* TestServer
       const cases: Readonly<Record<string, readonly [bytes: string, status: number]>> = {
         "NUL in a value": [last("x: a\0b\r\n"), 400],
@@ -241,111 +234,101 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("on the wire", (
         expect(answers[0]!.headers["x-injected"], all).toBeUndefined()
         expect(answers[0]!.headers["x-request-id"], all).toMatch(/^[\w-]{26,36}$/)
       }
-    }),
+    },
   )
 
-  it.effect("an error has the shape of its interface, however its path is written", () =>
-    Effect.gen(function* () {
-      const { url } = yield* TestServer
-      for (const target of ["/v1/nope", "http://evil.example/v1/nope", "http://evil.example:80/v1/jobs/list?a"]) {
-        const { answers } = yield* exchange(url, last("", target))
-        expect(
-          answers.map((answer) => [answer.status, faultOf(answer, "/v1")]),
-          target,
-        ).toEqual([[target.includes("jobs/list") ? 405 : 404, undefined]])
-      }
-    }),
-  )
+  it.effect("an error has the shape of its interface, however its path is written", function* () {
+    const { url } = yield* TestServer
+    for (const target of ["/v1/nope", "http://evil.example/v1/nope", "http://evil.example:80/v1/jobs/list?a"]) {
+      const { answers } = yield* exchange(url, last("", target))
+      expect(
+        answers.map((answer) => [answer.status, faultOf(answer, "/v1")]),
+        target,
+      ).toEqual([[target.includes("jobs/list") ? 405 : 404, undefined]])
+    }
+  })
 
   // Seen failing without `shouldUpgradeCallback`: the runtime's own 411, without a body or a request id. Without the
   // answer to CONNECT, the connection was cut silently.
-  it.effect("a request for another protocol, a tunnel or 100 Continue gets an answer of the service", () =>
-    Effect.gen(function* () {
-      const { url } = yield* TestServer
-      const upgrade = (protocol: string, rest = "") =>
-        get(`connection: upgrade, close\r\nupgrade: ${protocol}\r\n${rest}`)
-      const cases: Readonly<Record<string, readonly [bytes: string, status: number]>> = {
-        websocket: [
-          upgrade("websocket", "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\n"),
-          200,
-        ],
-        "HTTP/2 in the clear": [upgrade("h2c", "http2-settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"), 200],
-        "another protocol, with chunks": [
-          post("connection: upgrade, close\r\nupgrade: x\r\ntransfer-encoding: chunked\r\n", `${chunk(json)}0\r\n\r\n`),
-          200,
-        ],
-        "a tunnel": ["CONNECT 127.0.0.1:5432 HTTP/1.1\r\nhost: 127.0.0.1:5432\r\n\r\n", 404],
-        "an expected 100 Continue": [
-          post(`connection: close\r\nexpect: 100-continue\r\ncontent-length: ${json.length}\r\n`, json),
-          200,
-        ],
-        "a cup of tea": [get("expect: tea\r\n"), 417],
-      }
-      for (const [name, [bytes, status]] of Object.entries(cases)) {
-        const { answers } = yield* exchange(url, bytes)
-        const final = answers.at(-1)
-        expect([final?.status, final && faultOf(final)], `${name}: ${JSON.stringify(answers)}`).toEqual([
-          status,
-          undefined,
-        ])
-      }
-    }),
-  )
+  it.effect("a request for another protocol, a tunnel or 100 Continue gets an answer of the service", function* () {
+    const { url } = yield* TestServer
+    const upgrade = (protocol: string, rest = "") =>
+      get(`connection: upgrade, close\r\nupgrade: ${protocol}\r\n${rest}`)
+    const cases: Readonly<Record<string, readonly [bytes: string, status: number]>> = {
+      websocket: [
+        upgrade("websocket", "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\n"),
+        200,
+      ],
+      "HTTP/2 in the clear": [upgrade("h2c", "http2-settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"), 200],
+      "another protocol, with chunks": [
+        post("connection: upgrade, close\r\nupgrade: x\r\ntransfer-encoding: chunked\r\n", `${chunk(json)}0\r\n\r\n`),
+        200,
+      ],
+      "a tunnel": ["CONNECT 127.0.0.1:5432 HTTP/1.1\r\nhost: 127.0.0.1:5432\r\n\r\n", 404],
+      "an expected 100 Continue": [
+        post(`connection: close\r\nexpect: 100-continue\r\ncontent-length: ${json.length}\r\n`, json),
+        200,
+      ],
+      "a cup of tea": [get("expect: tea\r\n"), 417],
+    }
+    for (const [name, [bytes, status]] of Object.entries(cases)) {
+      const { answers } = yield* exchange(url, bytes)
+      const final = answers.at(-1)
+      expect([final?.status, final && faultOf(final)], `${name}: ${JSON.stringify(answers)}`).toEqual([
+        status,
+        undefined,
+      ])
+    }
+  })
 
-  it.effect("a body in another encoding, charset or type is refused, and none is unpacked", () =>
-    Effect.gen(function* () {
-      const { send, logs } = yield* TestServer
-      // 100 KiB that unpack to 100 MiB.
-      const bomb = gzipSync(Buffer.alloc(100 * 1024 * 1024, " "))
-      const bodies: ReadonlyArray<readonly [encoding: string, body: Uint8Array]> = [
-        ["gzip", gzipSync(json)],
-        ["x-gzip", gzipSync(json)],
-        ["deflate", deflateSync(json)],
-        ["br", brotliCompressSync(json)],
-        ["zstd", zstdCompressSync(json)],
-        ["gzip, gzip", gzipSync(gzipSync(json))],
-        ["gzip", bomb],
-        ["nonsense", gzipSync(json)],
-      ]
-      for (const [path, faultOf] of [
-        ["/api/v0/orgs", faultOfError],
-        ["/v1/jobs/create", faultOfWebhookError],
-      ] as const) {
-        for (const [encoding, body] of bodies) {
-          const headers = { "content-type": "application/json", "content-encoding": encoding }
-          const answer = yield* send("POST", path, { body, headers, as: adminToken })
-          const expected = path.startsWith("/v1/") ? 401 : 400
-          expect([answer.status, faultOf(answer)], `${encoding} ${answer.text}`).toEqual([expected, undefined])
-        }
+  it.effect("a body in another encoding, charset or type is refused, and none is unpacked", function* () {
+    const { send, logs } = yield* TestServer
+    // 100 KiB that unpack to 100 MiB.
+    const bomb = gzipSync(Buffer.alloc(100 * 1024 * 1024, " "))
+    const bodies: ReadonlyArray<readonly [encoding: string, body: Uint8Array]> = [
+      ["gzip", gzipSync(json)],
+      ["x-gzip", gzipSync(json)],
+      ["deflate", deflateSync(json)],
+      ["br", brotliCompressSync(json)],
+      ["zstd", zstdCompressSync(json)],
+      ["gzip, gzip", gzipSync(gzipSync(json))],
+      ["gzip", bomb],
+      ["nonsense", gzipSync(json)],
+    ]
+    for (const [path, faultOf] of [
+      ["/api/v0/orgs", faultOfError],
+      ["/v1/jobs/create", faultOfWebhookError],
+    ] as const) {
+      for (const [encoding, body] of bodies) {
+        const headers = { "content-type": "application/json", "content-encoding": encoding }
+        const answer = yield* send("POST", path, { body, headers, as: adminToken })
+        const expected = path.startsWith("/v1/") ? 401 : 400
+        expect([answer.status, faultOf(answer)], `${encoding} ${answer.text}`).toEqual([expected, undefined])
       }
-      const encoded: ReadonlyArray<readonly [type: string, body: Uint8Array | string, status: number]> = [
-        ["application/json; charset=utf-16le", Buffer.from(json, "utf16le"), 415],
-        ["application/json", Buffer.from(`\ufeff${json}`, "utf16le"), 400],
-        ["application/json", Buffer.from([0x7b, 0x22, 0xff, 0xfe, 0x22, 0x7d]), 400],
-        ["application/json", Buffer.from([0xc0, 0x80]), 400],
-        ["application/json; charset=utf-7", "+AHs-", 415],
-        ["application/json;", json, 200],
-        ["APPLICATION/JSON", json, 200],
-        ["application/vnd.api+json", json, 415],
-        ["text/json", json, 415],
-        ["application/jsonp", json, 415],
-        ["text/plain, application/json", json, 415],
-        ["application/x-www-form-urlencoded", "name=a", 415],
-        ["multipart/form-data", json, 415],
-        [
-          "multipart/form-data; boundary=x",
-          '--x\r\ncontent-disposition: form-data; name="name"\r\n\r\na\r\n--x--',
-          415,
-        ],
-        ["application/octet-stream", json, 415],
-        ["application/msgpack", "\x81\xa4name\xa1a", 415],
-      ]
-      for (const [type, body, status] of encoded) {
-        const answer = yield* send("POST", "/api/v0/orgs", { body, headers: { "content-type": type }, as: adminToken })
-        expect(answer.status, `${type} ${answer.text}`).toBe(status)
-        if (status !== 200) expect(faultOfError(answer), type).toBeUndefined()
-      }
-      expect(logs()).not.toContain("A request failed")
-    }),
-  )
+    }
+    const encoded: ReadonlyArray<readonly [type: string, body: Uint8Array | string, status: number]> = [
+      ["application/json; charset=utf-16le", Buffer.from(json, "utf16le"), 415],
+      ["application/json", Buffer.from(`\ufeff${json}`, "utf16le"), 400],
+      ["application/json", Buffer.from([0x7b, 0x22, 0xff, 0xfe, 0x22, 0x7d]), 400],
+      ["application/json", Buffer.from([0xc0, 0x80]), 400],
+      ["application/json; charset=utf-7", "+AHs-", 415],
+      ["application/json;", json, 200],
+      ["APPLICATION/JSON", json, 200],
+      ["application/vnd.api+json", json, 415],
+      ["text/json", json, 415],
+      ["application/jsonp", json, 415],
+      ["text/plain, application/json", json, 415],
+      ["application/x-www-form-urlencoded", "name=a", 415],
+      ["multipart/form-data", json, 415],
+      ["multipart/form-data; boundary=x", '--x\r\ncontent-disposition: form-data; name="name"\r\n\r\na\r\n--x--', 415],
+      ["application/octet-stream", json, 415],
+      ["application/msgpack", "\x81\xa4name\xa1a", 415],
+    ]
+    for (const [type, body, status] of encoded) {
+      const answer = yield* send("POST", "/api/v0/orgs", { body, headers: { "content-type": type }, as: adminToken })
+      expect(answer.status, `${type} ${answer.text}`).toBe(status)
+      if (status !== 200) expect(faultOfError(answer), type).toBeUndefined()
+    }
+    expect(logs()).not.toContain("A request failed")
+  })
 })

@@ -1,7 +1,7 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { get, type IncomingMessage } from "node:http"
+import { layer } from "../../support/it.ts"
 import { makeOidcProvider, type OidcProvider } from "../../support/oidc.ts"
 import { PingInterval } from "#src/http/handlers/activityHandlers.ts"
 import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
@@ -60,90 +60,80 @@ for (const [database, environment] of Object.entries({
     TestServer.layer<never, never>(environment as never, { references: Layer.succeed(PingInterval, "500 millis") }),
     { excludeTestServices: true },
   )(`live on ${database}`, (it) => {
-    it.effect("sends changes of every org to the administrator, and of its own org to a key", () =>
-      Effect.gen(function* () {
-        const { url } = yield* TestServer
-        const [tenant, other] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
-        const all = yield* follow(url, admin)
-        const own = yield* follow(url, { "x-api-key": tenant.key })
-        expect(all.answer.headers["content-type"]).toContain("text/event-stream")
-        expect(all.answer.headers["cache-control"]).toBe("no-store, no-transform")
-        for (const { events } of [all, own]) expect((yield* seen(events, 1))[0]!.event).toBe("reset")
-        yield* other.finished()
-        const jobId = yield* tenant.finished()
-        const jobs = yield* seen(own.events, 3)
-        expect(jobs.slice(1).map(({ data, event }) => [event, data])).toEqual([
-          ["job", { orgId: tenant.orgId, jobId, status: "queued" }],
-          ["job", { orgId: tenant.orgId, jobId, status: "completed" }],
-        ])
-        const everything = (yield* seen(all.events, 5)).slice(1)
-        expect(new Set(everything.map(({ data }) => data["orgId"]))).toEqual(new Set([tenant.orgId, other.orgId]))
-        const one = yield* follow(url, admin, `?orgId=${other.orgId}`)
-        expect((yield* seen(one.events, 1))[0]!.event).toBe("reset")
-      }).pipe(Effect.scoped),
-    )
+    it.effect("sends changes of every org to the administrator, and of its own org to a key", function* () {
+      const { url } = yield* TestServer
+      const [tenant, other] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
+      const all = yield* follow(url, admin)
+      const own = yield* follow(url, { "x-api-key": tenant.key })
+      expect(all.answer.headers["content-type"]).toContain("text/event-stream")
+      expect(all.answer.headers["cache-control"]).toBe("no-store, no-transform")
+      for (const { events } of [all, own]) expect((yield* seen(events, 1))[0]!.event).toBe("reset")
+      yield* other.finished()
+      const jobId = yield* tenant.finished()
+      const jobs = yield* seen(own.events, 3)
+      expect(jobs.slice(1).map(({ data, event }) => [event, data])).toEqual([
+        ["job", { orgId: tenant.orgId, jobId, status: "queued" }],
+        ["job", { orgId: tenant.orgId, jobId, status: "completed" }],
+      ])
+      const everything = (yield* seen(all.events, 5)).slice(1)
+      expect(new Set(everything.map(({ data }) => data["orgId"]))).toEqual(new Set([tenant.orgId, other.orgId]))
+      const one = yield* follow(url, admin, `?orgId=${other.orgId}`)
+      expect((yield* seen(one.events, 1))[0]!.event).toBe("reset")
+    })
 
     // Seen failing: a HEAD registered a reader that never left, and refused the last ones.
-    it.effect("a HEAD is no reader: after 150 of them the one org still has its 100", () =>
-      Effect.gen(function* () {
-        const { send, url } = yield* TestServer
-        const tenant = yield* makeTenant(adminToken)
-        const headers = { authorization: `Bearer ${tenant.key}` }
-        for (let n = 0; n < 150; n++) expect((yield* send("HEAD", "/api/v0/live", { headers })).status).toBe(200)
-        const { answer } = yield* follow(url, headers)
-        expect(answer.statusCode).toBe(200)
-      }),
-    )
+    it.effect("a HEAD is no reader: after 150 of them the one org still has its 100", function* () {
+      const { send, url } = yield* TestServer
+      const tenant = yield* makeTenant(adminToken)
+      const headers = { authorization: `Bearer ${tenant.key}` }
+      for (let n = 0; n < 150; n++) expect((yield* send("HEAD", "/api/v0/live", { headers })).status).toBe(200)
+      const { answer } = yield* follow(url, headers)
+      expect(answer.statusCode).toBe(200)
+    })
 
-    it.effect("a client that reconnects gets the changes that it missed, and a reset for an unknown id", () =>
-      Effect.gen(function* () {
-        const { url } = yield* TestServer
-        const tenant = yield* makeTenant(adminToken)
-        const key = { "x-api-key": tenant.key }
-        const first = yield* follow(url, key)
-        yield* seen(first.events, 1)
-        yield* tenant.finished()
-        const [, queued, completed] = yield* seen(first.events, 3)
-        first.answer.destroy()
-        const again = yield* follow(url, { ...key, "last-event-id": queued!.id! })
-        expect(yield* seen(again.events, 1)).toEqual([completed])
-        const unknown = yield* follow(url, { ...key, "last-event-id": "none" })
-        expect((yield* seen(unknown.events, 1))[0]!.event).toBe("reset")
-      }).pipe(Effect.scoped),
-    )
+    it.effect("a client that reconnects gets the changes that it missed, and a reset for an unknown id", function* () {
+      const { url } = yield* TestServer
+      const tenant = yield* makeTenant(adminToken)
+      const key = { "x-api-key": tenant.key }
+      const first = yield* follow(url, key)
+      yield* seen(first.events, 1)
+      yield* tenant.finished()
+      const [, queued, completed] = yield* seen(first.events, 3)
+      first.answer.destroy()
+      const again = yield* follow(url, { ...key, "last-event-id": queued!.id! })
+      expect(yield* seen(again.events, 1)).toEqual([completed])
+      const unknown = yield* follow(url, { ...key, "last-event-id": "none" })
+      expect((yield* seen(unknown.events, 1))[0]!.event).toBe("reset")
+    })
 
-    it.effect("a portal session gets endpoints and deliveries, but no jobs", () =>
-      Effect.gen(function* () {
-        const { url } = yield* TestServer
-        const tenant = yield* makeTenant(adminToken)
-        const { cookie } = yield* openPortal(yield* portalLink(tenant.headers))
-        const portal = yield* follow(url, { cookie })
-        yield* seen(portal.events, 1)
-        const endpointId = yield* tenant.endpoint("https://localhost:9/")
-        yield* tenant.finished()
-        const [, created, attempt] = yield* seen(portal.events, 3)
-        expect(created).toMatchObject({ event: "endpoint", data: { endpointId, change: "created" } })
-        expect(attempt).toMatchObject({
-          event: "delivery",
-          data: { endpointId, state: "pending", status: null },
-        })
-      }).pipe(Effect.scoped),
-    )
+    it.effect("a portal session gets endpoints and deliveries, but no jobs", function* () {
+      const { url } = yield* TestServer
+      const tenant = yield* makeTenant(adminToken)
+      const { cookie } = yield* openPortal(yield* portalLink(tenant.headers))
+      const portal = yield* follow(url, { cookie })
+      yield* seen(portal.events, 1)
+      const endpointId = yield* tenant.endpoint("https://localhost:9/")
+      yield* tenant.finished()
+      const [, created, attempt] = yield* seen(portal.events, 3)
+      expect(created).toMatchObject({ event: "endpoint", data: { endpointId, change: "created" } })
+      expect(attempt).toMatchObject({
+        event: "delivery",
+        data: { endpointId, state: "pending", status: null },
+      })
+    })
 
-    it.effect("requires a credential, and the stream ends with it", () =>
-      Effect.gen(function* () {
-        const { send, url } = yield* TestServer
-        const [tenant, other] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
-        expect((yield* send("GET", "/api/v0/live")).status).toBe(401)
-        const foreign = yield* send("GET", `/api/v0/live?orgId=${other.orgId}`, { headers: tenant.headers })
-        expect(foreign.status).toBe(404)
-        const { cookie } = yield* signIn(tenant.key)
-        const stream = yield* follow(url, { cookie })
-        yield* seen(stream.events, 1)
-        yield* must(send, "DELETE", `/api/v0/orgs/${tenant.orgId}/keys/${tenant.keyId}`, { as: adminToken })
-        yield* until("the end", Effect.sync(stream.isOver), (isOver) => isOver)
-      }).pipe(Effect.scoped),
-    )
+    it.effect("requires a credential, and the stream ends with it", function* () {
+      const { send, url } = yield* TestServer
+      const [tenant, other] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
+      expect((yield* send("GET", "/api/v0/live")).status).toBe(401)
+      const foreign = yield* send("GET", `/api/v0/live?orgId=${other.orgId}`, { headers: tenant.headers })
+      expect(foreign.status).toBe(404)
+      const { cookie } = yield* signIn(tenant.key)
+      const stream = yield* follow(url, { cookie })
+      yield* seen(stream.events, 1)
+      yield* must(send, "DELETE", `/api/v0/orgs/${tenant.orgId}/keys/${tenant.keyId}`, { as: adminToken })
+      yield* until("the end", Effect.sync(stream.isOver), (isOver) => isOver)
+    })
   })
 }
 
@@ -163,63 +153,59 @@ for (const [database, server] of Object.entries({
   layer(Layer.provideMerge(server, Provider.layer), { excludeTestServices: true })(
     `live deployments on ${database}`,
     (it) => {
-      it.effect("a run that registers is told to its org, and to no other", () =>
-        Effect.gen(function* () {
-          const { send, url } = yield* TestServer
-          const [tenant, other] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
-          const { projectId } = yield* must(send, "POST", "/api/v0/projects", {
-            as: adminToken,
-            json: { name: "docs", orgId: tenant.orgId },
-          })
-          yield* must(send, "PATCH", `/api/v0/projects/${projectId}`, {
-            as: adminToken,
-            json: { hostOwner: "octo-org", hostRepo: "docs" },
-          })
-          const [own, foreign] = [
-            yield* follow(url, { "x-api-key": tenant.key }),
-            yield* follow(url, { "x-api-key": other.key }),
-          ]
-          for (const { events } of [own, foreign]) yield* seen(events, 1)
-          const token = yield* (yield* Provider).sign({ repository: "octo-org/docs", repository_owner: "octo-org" })
-          yield* must(send, "POST", "/api/v0/register-deployment", { json: {}, as: token })
-          const { deployments } = yield* must(send, "GET", `/api/v0/projects/${projectId}/deployments`, {
-            as: adminToken,
-          })
-          const [{ id: deploymentId }] = deployments as unknown as [{ readonly id: string }]
-          const [, told] = yield* seen(own.events, 2)
-          expect(told).toMatchObject({
-            event: "deployment",
-            data: { orgId: tenant.orgId, projectId, deploymentId },
-          })
-          yield* must(send, "POST", `/api/v0/projects/${projectId}/deployments/${deploymentId}/promote`, {
-            as: adminToken,
-          })
-          const promoted = (yield* seen(own.events, 3))[2]!
-          expect([promoted.event, promoted.data]).toEqual([told!.event, told!.data])
-          // What comes later has come, so what came before would have.
-          yield* other.finished()
-          expect((yield* seen(foreign.events, 3)).map(({ event }) => event)).toEqual(["reset", "job", "job"])
-        }).pipe(Effect.scoped),
-      )
+      it.effect("a run that registers is told to its org, and to no other", function* () {
+        const { send, url } = yield* TestServer
+        const [tenant, other] = [yield* makeTenant(adminToken), yield* makeTenant(adminToken)]
+        const { projectId } = yield* must(send, "POST", "/api/v0/projects", {
+          as: adminToken,
+          json: { name: "docs", orgId: tenant.orgId },
+        })
+        yield* must(send, "PATCH", `/api/v0/projects/${projectId}`, {
+          as: adminToken,
+          json: { hostOwner: "octo-org", hostRepo: "docs" },
+        })
+        const [own, foreign] = [
+          yield* follow(url, { "x-api-key": tenant.key }),
+          yield* follow(url, { "x-api-key": other.key }),
+        ]
+        for (const { events } of [own, foreign]) yield* seen(events, 1)
+        const token = yield* (yield* Provider).sign({ repository: "octo-org/docs", repository_owner: "octo-org" })
+        yield* must(send, "POST", "/api/v0/register-deployment", { json: {}, as: token })
+        const { deployments } = yield* must(send, "GET", `/api/v0/projects/${projectId}/deployments`, {
+          as: adminToken,
+        })
+        const [{ id: deploymentId }] = deployments as unknown as [{ readonly id: string }]
+        const [, told] = yield* seen(own.events, 2)
+        expect(told).toMatchObject({
+          event: "deployment",
+          data: { orgId: tenant.orgId, projectId, deploymentId },
+        })
+        yield* must(send, "POST", `/api/v0/projects/${projectId}/deployments/${deploymentId}/promote`, {
+          as: adminToken,
+        })
+        const promoted = (yield* seen(own.events, 3))[2]!
+        expect([promoted.event, promoted.data]).toEqual([told!.event, told!.data])
+        // What comes later has come, so what came before would have.
+        yield* other.finished()
+        expect((yield* seen(foreign.events, 3)).map(({ event }) => event)).toEqual(["reset", "job", "job"])
+      })
     },
   )
 }
 
 layer(Layer.empty, { excludeTestServices: true })("live with two replicas", (it) => {
-  it.effect("a client of one replica gets the changes of the other", () =>
-    Effect.gen(function* () {
-      const environment = yield* onPostgres(guarded)
-      const start = Effect.map(
-        Layer.buildWithMemoMap(TestServer.layer(environment), yield* Layer.makeMemoMap, yield* Effect.scope),
-        (context) => Context.get(context, TestServer),
-      )
-      const [one, two] = [yield* start, yield* Effect.provide(start, Layer.empty)]
-      const tenant = yield* Effect.provideService(makeTenant(adminToken), TestServer, two)
-      const { events } = yield* follow(one.url, admin)
-      yield* seen(events, 1)
-      // The other replica sends events once it knows that a client follows.
-      const finished = Effect.andThen(tenant.finished(), Effect.sync(events))
-      yield* until("an event of the other replica", finished, (found) => found.some(({ event }) => event === "job"))
-    }).pipe(Effect.scoped),
-  )
+  it.effect("a client of one replica gets the changes of the other", function* () {
+    const environment = yield* onPostgres(guarded)
+    const start = Effect.map(
+      Layer.buildWithMemoMap(TestServer.layer(environment), yield* Layer.makeMemoMap, yield* Effect.scope),
+      (context) => Context.get(context, TestServer),
+    )
+    const [one, two] = [yield* start, yield* Effect.provide(start, Layer.empty)]
+    const tenant = yield* Effect.provideService(makeTenant(adminToken), TestServer, two)
+    const { events } = yield* follow(one.url, admin)
+    yield* seen(events, 1)
+    // The other replica sends events once it knows that a client follows.
+    const finished = Effect.andThen(tenant.finished(), Effect.sync(events))
+    yield* until("an event of the other replica", finished, (found) => found.some(({ event }) => event === "job"))
+  })
 })

@@ -1,6 +1,6 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
+import { layer } from "../../support/it.ts"
 import { makeOidcProvider, type OidcProvider } from "../../support/oidc.ts"
 import { adminToken, embedded, guarded, TestServer } from "../../support/server.ts"
 import { must } from "../operations.ts"
@@ -168,29 +168,27 @@ for (const [database, more] of Object.entries({ "the embedded database": embedde
         Effect.sync(() => expect(Object.keys(operations).toSorted()).toEqual(writing.map(({ id }) => id).toSorted())),
       )
 
-      it.effect("each that makes them grow is refused, each other is not", () =>
-        Effect.gen(function* () {
-          const call = yield* atLimit
-          for (const { more, same: _, ...one } of growing) {
-            const { status, text } = yield* call({ ...one, body: more })
-            expect(text, `${one.id}: ${status}`).toContain('"limit_reached"')
-            expect(text, one.id).toContain("stored bytes")
-          }
-          for (const { more: _, same, ...one } of growing) {
-            if (same === undefined) continue
-            const { status, text } = yield* call({ ...one, body: same })
-            expect(status, `${one.id}: ${text}`).toBe(200)
-          }
-          // What removes comes last.
-          const others = listed.filter(({ row }) => typeof row === "string")
-          for (const { row: _, ...one } of others.toSorted(
-            (a, b) => Number(a.row === "removes") - Number(b.row === "removes"),
-          )) {
-            const { status, text } = yield* call(one)
-            expect(text, `${one.id}: ${status}`).not.toContain("limit_reached")
-          }
-        }),
-      )
+      it.effect("each that makes them grow is refused, each other is not", function* () {
+        const call = yield* atLimit
+        for (const { more, same: _, ...one } of growing) {
+          const { status, text } = yield* call({ ...one, body: more })
+          expect(text, `${one.id}: ${status}`).toContain('"limit_reached"')
+          expect(text, one.id).toContain("stored bytes")
+        }
+        for (const { more: _, same, ...one } of growing) {
+          if (same === undefined) continue
+          const { status, text } = yield* call({ ...one, body: same })
+          expect(status, `${one.id}: ${text}`).toBe(200)
+        }
+        // What removes comes last.
+        const others = listed.filter(({ row }) => typeof row === "string")
+        for (const { row: _, ...one } of others.toSorted(
+          (a, b) => Number(a.row === "removes") - Number(b.row === "removes"),
+        )) {
+          const { status, text } = yield* call(one)
+          expect(text, `${one.id}: ${status}`).not.toContain("limit_reached")
+        }
+      })
     },
   )
 }

@@ -1,6 +1,6 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
+import { layer } from "../../support/it.ts"
 import { makeOidcProvider, type OidcProvider } from "../../support/oidc.ts"
 import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { faultOfError, must } from "../operations.ts"
@@ -65,8 +65,9 @@ for (const [database, server] of Object.entries(servers)) {
         return { orgId: orgId!, owner, claims, key: key! }
       })
 
-      it.effect("repositories of an org's owner register into the org, with late runs, promotion and rollback", () =>
-        Effect.gen(function* () {
+      it.effect(
+        "repositories of an org's owner register into the org, with late runs, promotion and rollback",
+        function* () {
           const { claims, key, orgId } = yield* tenant
           const run = (run_id: string, more: object = {}) => register({ ...claims, run_id, run_attempt: "1", ...more })
           const { projectId } = (yield* run("600")).json as { projectId: string }
@@ -102,104 +103,98 @@ for (const [database, server] of Object.entries(servers)) {
           expect(log["entries"]).toContainEqual(
             expect.objectContaining({ action: "deployment.promote", target: newest }),
           )
-        }),
+        },
       )
 
-      it.effect("links have pins, and an org key links only repositories of its org's owners", () =>
-        Effect.gen(function* () {
-          const { claims, key, owner, orgId } = yield* tenant
-          const stranger = yield* tenant
-          const { projectId } = yield* call("POST", "/projects", { name: "docs", orgId })
-          const path = `/projects/${projectId}/link`
-          const link = {
-            provider: "github",
-            hostOwner: owner,
-            hostRepo: "docs",
-            workflow: ".github/workflows/deploy.yml",
-          }
-          expect(yield* status("GET", path, undefined, key)).toBe(404)
-          expect(yield* status("PUT", path, link, stranger.key)).toBe(403)
-          expect(yield* status("PUT", path, { ...link, hostOwner: stranger.owner }, key)).toBe(403)
-          const squat = { hostOwner: stranger.owner, hostRepo: "docs" }
-          expect(yield* status("PATCH", `/projects/${projectId}`, squat, key)).toBe(403)
-          expect(yield* status("PUT", path, { ...link, provider: "gitlab" }, as)).toBe(400)
-          expect(yield* status("PUT", path, { ...link, hostRepo: "a/b" }, as)).toBe(400)
-          expect(yield* status("PUT", path, { ...link, workflow: "deploy.yml" }, as)).toBe(400)
-          expect(yield* status("PUT", path, link, key)).toBe(200)
-          expect(yield* call("GET", path)).toEqual({ ...link, environment: null })
-          const { projectId: second } = yield* call("POST", "/projects", { name: "second", orgId })
-          expect(yield* status("PUT", `/projects/${second}/link`, link, as)).toBe(409)
+      it.effect("links have pins, and an org key links only repositories of its org's owners", function* () {
+        const { claims, key, owner, orgId } = yield* tenant
+        const stranger = yield* tenant
+        const { projectId } = yield* call("POST", "/projects", { name: "docs", orgId })
+        const path = `/projects/${projectId}/link`
+        const link = {
+          provider: "github",
+          hostOwner: owner,
+          hostRepo: "docs",
+          workflow: ".github/workflows/deploy.yml",
+        }
+        expect(yield* status("GET", path, undefined, key)).toBe(404)
+        expect(yield* status("PUT", path, link, stranger.key)).toBe(403)
+        expect(yield* status("PUT", path, { ...link, hostOwner: stranger.owner }, key)).toBe(403)
+        const squat = { hostOwner: stranger.owner, hostRepo: "docs" }
+        expect(yield* status("PATCH", `/projects/${projectId}`, squat, key)).toBe(403)
+        expect(yield* status("PUT", path, { ...link, provider: "gitlab" }, as)).toBe(400)
+        expect(yield* status("PUT", path, { ...link, hostRepo: "a/b" }, as)).toBe(400)
+        expect(yield* status("PUT", path, { ...link, workflow: "deploy.yml" }, as)).toBe(400)
+        expect(yield* status("PUT", path, link, key)).toBe(200)
+        expect(yield* call("GET", path)).toEqual({ ...link, environment: null })
+        const { projectId: second } = yield* call("POST", "/projects", { name: "second", orgId })
+        expect(yield* status("PUT", `/projects/${second}/link`, link, as)).toBe(409)
 
-          const lint = { job_workflow_ref: `${owner}/docs/.github/workflows/lint.yml@refs/heads/main`, run_id: "1" }
-          expect((yield* register({ ...claims, ...lint })).json).toEqual({
-            ok: true,
-            projectId,
-            branch: "main",
-            preview: true,
-          })
-          expect((yield* register({ ...claims, run_id: "2" })).json).toEqual({ ok: true, projectId, branch: "main" })
-          expect(yield* status("DELETE", path, undefined, key)).toBe(200)
-          expect(yield* status("DELETE", path, undefined, key)).toBe(404)
-        }),
-      )
+        const lint = { job_workflow_ref: `${owner}/docs/.github/workflows/lint.yml@refs/heads/main`, run_id: "1" }
+        expect((yield* register({ ...claims, ...lint })).json).toEqual({
+          ok: true,
+          projectId,
+          branch: "main",
+          preview: true,
+        })
+        expect((yield* register({ ...claims, run_id: "2" })).json).toEqual({ ok: true, projectId, branch: "main" })
+        expect(yield* status("DELETE", path, undefined, key)).toBe(200)
+        expect(yield* status("DELETE", path, undefined, key)).toBe(404)
+      })
 
-      it.effect("an owner belongs to one org, and an owner's name with another id is refused", () =>
-        Effect.gen(function* () {
-          const { claims, owner, key, orgId } = yield* tenant
-          const other = yield* tenant
-          expect(yield* status("PATCH", `/orgs/${other.orgId}`, { owners: [owner.toUpperCase()] }, as)).toBe(409)
-          expect(yield* status("PATCH", `/orgs/${other.orgId}`, { owners: ["a b"] }, as)).toBe(400)
-          expect(yield* status("PATCH", `/orgs/${orgId}`, { owners: [] }, key)).toBe(403)
-          yield* register(claims)
-          const taken = yield* register({
-            ...claims,
-            repository: `${owner}/other`,
-            repository_id: "99",
-            repository_owner_id: "98",
-          })
-          expect([taken.status, faultOfError(taken)]).toEqual([401, undefined])
-          expect(yield* call("GET", `/orgs/${orgId}`)).toMatchObject({ owners: [owner], used: { projects: 1 } })
-        }),
-      )
+      it.effect("an owner belongs to one org, and an owner's name with another id is refused", function* () {
+        const { claims, owner, key, orgId } = yield* tenant
+        const other = yield* tenant
+        expect(yield* status("PATCH", `/orgs/${other.orgId}`, { owners: [owner.toUpperCase()] }, as)).toBe(409)
+        expect(yield* status("PATCH", `/orgs/${other.orgId}`, { owners: ["a b"] }, as)).toBe(400)
+        expect(yield* status("PATCH", `/orgs/${orgId}`, { owners: [] }, key)).toBe(403)
+        yield* register(claims)
+        const taken = yield* register({
+          ...claims,
+          repository: `${owner}/other`,
+          repository_id: "99",
+          repository_owner_id: "98",
+        })
+        expect([taken.status, faultOfError(taken)]).toEqual([401, undefined])
+        expect(yield* call("GET", `/orgs/${orgId}`)).toMatchObject({ owners: [owner], used: { projects: 1 } })
+      })
 
-      it.effect("a deleted project, and then its org, disappear with their keys", () =>
-        Effect.gen(function* () {
-          const { send } = yield* TestServer
-          const { claims, key, orgId } = yield* tenant
-          const stranger = yield* tenant
-          const { projectId } = (yield* register(claims)).json as { projectId: string }
-          const made = yield* call("POST", "/keys", { name: "project", projectId })
-          const isValid = (key: string) =>
-            Effect.map(send("POST", "/api/v0/keys/validate", { json: { key } }), (answer) => answer.status)
-          expect([yield* isValid(key), yield* isValid(made["key"]!)]).toEqual([200, 200])
-          expect(yield* status("DELETE", `/projects/${projectId}`, undefined, stranger.key)).toBe(404)
-          expect(yield* status("DELETE", `/projects/${projectId}`, undefined, made["key"]!)).toBe(403)
-          expect(yield* status("DELETE", `/projects/${projectId}`, undefined, key)).toBe(200)
-          expect([yield* isValid(key), yield* isValid(made["key"]!)]).toEqual([200, 401])
-          for (const path of ["", "/link", "/deployments"]) {
-            expect(yield* status("GET", `/projects/${projectId}${path}`, undefined, as), path).toBe(404)
-          }
+      it.effect("a deleted project, and then its org, disappear with their keys", function* () {
+        const { send } = yield* TestServer
+        const { claims, key, orgId } = yield* tenant
+        const stranger = yield* tenant
+        const { projectId } = (yield* register(claims)).json as { projectId: string }
+        const made = yield* call("POST", "/keys", { name: "project", projectId })
+        const isValid = (key: string) =>
+          Effect.map(send("POST", "/api/v0/keys/validate", { json: { key } }), (answer) => answer.status)
+        expect([yield* isValid(key), yield* isValid(made["key"]!)]).toEqual([200, 200])
+        expect(yield* status("DELETE", `/projects/${projectId}`, undefined, stranger.key)).toBe(404)
+        expect(yield* status("DELETE", `/projects/${projectId}`, undefined, made["key"]!)).toBe(403)
+        expect(yield* status("DELETE", `/projects/${projectId}`, undefined, key)).toBe(200)
+        expect([yield* isValid(key), yield* isValid(made["key"]!)]).toEqual([200, 401])
+        for (const path of ["", "/link", "/deployments"]) {
+          expect(yield* status("GET", `/projects/${projectId}${path}`, undefined, as), path).toBe(404)
+        }
 
-          expect(yield* status("DELETE", `/orgs/${orgId}`, undefined, key)).toBe(403)
-          expect(yield* call("DELETE", `/orgs/${orgId}`)).toEqual({ deleted: true })
-          expect(yield* isValid(key)).toBe(401)
-          const gone = [
-            ["GET", `/orgs/${orgId}`],
-            ["PATCH", `/orgs/${orgId}`, { name: "x" }],
-            ["DELETE", `/orgs/${orgId}`],
-            ["GET", `/orgs/${orgId}/keys`],
-            ["POST", `/orgs/${orgId}/keys`, { name: "x" }],
-            ["GET", `/projects?orgId=${orgId}`],
-            ["POST", "/projects", { name: "x", orgId }],
-          ] as const
-          for (const [method, path, json] of gone) expect(yield* status(method, path, json, as), path).toBe(404)
-          const log = yield* call("GET", `/orgs/${orgId}/audit`)
-          expect((log["entries"] as unknown as ReadonlyArray<object>)[0]).toMatchObject({
-            action: "org.delete",
-            target: orgId,
-          })
-        }),
-      )
+        expect(yield* status("DELETE", `/orgs/${orgId}`, undefined, key)).toBe(403)
+        expect(yield* call("DELETE", `/orgs/${orgId}`)).toEqual({ deleted: true })
+        expect(yield* isValid(key)).toBe(401)
+        const gone = [
+          ["GET", `/orgs/${orgId}`],
+          ["PATCH", `/orgs/${orgId}`, { name: "x" }],
+          ["DELETE", `/orgs/${orgId}`],
+          ["GET", `/orgs/${orgId}/keys`],
+          ["POST", `/orgs/${orgId}/keys`, { name: "x" }],
+          ["GET", `/projects?orgId=${orgId}`],
+          ["POST", "/projects", { name: "x", orgId }],
+        ] as const
+        for (const [method, path, json] of gone) expect(yield* status(method, path, json, as), path).toBe(404)
+        const log = yield* call("GET", `/orgs/${orgId}/audit`)
+        expect((log["entries"] as unknown as ReadonlyArray<object>)[0]).toMatchObject({
+          action: "org.delete",
+          target: orgId,
+        })
+      })
     },
   )
 }

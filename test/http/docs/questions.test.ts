@@ -1,6 +1,6 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
+import { layer } from "../../support/it.ts"
 import { adminToken, guarded, TestServer } from "../../support/server.ts"
 import { until } from "../../support/wait.ts"
 import { must } from "../operations.ts"
@@ -49,61 +49,55 @@ const makeProject = Effect.fnUntraced(function* (settings: object = { keepQuesti
 })
 
 layer(TestServer.layer(guarded), { excludeTestServices: true })("questions of readers", (it) => {
-  it.effect("are kept when the owner wants it, with whether something was found, but for small talk", () =>
-    Effect.gen(function* () {
-      const { logs, send, spans } = yield* TestServer
-      const [project, off] = [yield* makeProject(), yield* makeProject({})]
-      const id = yield* project.ask("How do I rotate a key?")
-      yield* project.ask("Who bakes marzipanbread?")
-      yield* project.ask("how do i rotate a key")
-      expect(yield* project.ask("thanks!")).toBeUndefined()
-      expect(yield* off.ask("How do I rotate a key?")).toBeUndefined()
-      const all = yield* project.kept(3)
-      expect(all.map(({ found, question }) => [question, found])).toEqual([
-        ["how do i rotate a key", true],
-        ["Who bakes marzipanbread?", false],
-        ["How do I rotate a key?", true],
-      ])
-      expect(all[2]).toMatchObject({ id, thumb: null })
-      expect((yield* project.list("?found=false")).map(({ question }) => question)).toEqual([
-        "Who bakes marzipanbread?",
-      ])
-      const most = yield* must(send, "GET", `${project.path}/questions/most-asked?limit=1`, admin)
-      expect(most["questions"]).toMatchObject([{ question: "how do i rotate a key", times: 2, notFound: 0 }])
-      expect(yield* off.list()).toEqual([])
-      yield* must(send, "DELETE", `${project.path}/questions`, admin)
-      expect(yield* project.list()).toEqual([])
-      expect(`${logs()}${spans()}`).not.toContain("marzipan")
-    }),
-  )
+  it.effect("are kept when the owner wants it, with whether something was found, but for small talk", function* () {
+    const { logs, send, spans } = yield* TestServer
+    const [project, off] = [yield* makeProject(), yield* makeProject({})]
+    const id = yield* project.ask("How do I rotate a key?")
+    yield* project.ask("Who bakes marzipanbread?")
+    yield* project.ask("how do i rotate a key")
+    expect(yield* project.ask("thanks!")).toBeUndefined()
+    expect(yield* off.ask("How do I rotate a key?")).toBeUndefined()
+    const all = yield* project.kept(3)
+    expect(all.map(({ found, question }) => [question, found])).toEqual([
+      ["how do i rotate a key", true],
+      ["Who bakes marzipanbread?", false],
+      ["How do I rotate a key?", true],
+    ])
+    expect(all[2]).toMatchObject({ id, thumb: null })
+    expect((yield* project.list("?found=false")).map(({ question }) => question)).toEqual(["Who bakes marzipanbread?"])
+    const most = yield* must(send, "GET", `${project.path}/questions/most-asked?limit=1`, admin)
+    expect(most["questions"]).toMatchObject([{ question: "how do i rotate a key", times: 2, notFound: 0 }])
+    expect(yield* off.list()).toEqual([])
+    yield* must(send, "DELETE", `${project.path}/questions`, admin)
+    expect(yield* project.list()).toEqual([])
+    expect(`${logs()}${spans()}`).not.toContain("marzipan")
+  })
 
-  it.effect("have the feedback of their readers", () =>
-    Effect.gen(function* () {
-      const { send } = yield* TestServer
-      const [project, other] = [yield* makeProject(), yield* makeProject()]
-      const messageId = yield* project.ask("How do I rotate a key?")
-      const rate = (json: object, as?: string) => send("POST", "/api/svc/chat/feedback", { json, as })
-      const up = yield* rate({ messageId, thumb: "up" }, project.key)
-      expect([up.status, up.json]).toEqual([200, { recorded: true }])
-      expect((yield* project.kept(1))[0]!.thumb).toBe("up")
-      yield* rate({ messageId, thumb: "down" }, project.key)
-      // A rating that comes while its question is being written is written with the next ones.
-      const down = yield* until("the rating", project.list("?thumb=down"), (found) => found.length === 1)
-      expect(down.map(({ id }) => id)).toEqual([messageId])
-      const refused = [
-        rate({ messageId, thumb: "up" }, other.key),
-        rate({ messageId, thumb: "up" }),
-        rate({ messageId, thumb: "up" }, adminToken),
-        rate({ messageId, thumb: "sideways" }, project.key),
-      ]
-      const statuses = yield* Effect.forEach(
-        refused,
-        Effect.map(({ status }) => status),
-      )
-      expect(statuses).toEqual([404, 401, 403, 400])
-      for (const method of ["GET", "DELETE"] as const) {
-        expect((yield* send(method, `${project.path}/questions`, { as: project.key })).status).toBe(403)
-      }
-    }),
-  )
+  it.effect("have the feedback of their readers", function* () {
+    const { send } = yield* TestServer
+    const [project, other] = [yield* makeProject(), yield* makeProject()]
+    const messageId = yield* project.ask("How do I rotate a key?")
+    const rate = (json: object, as?: string) => send("POST", "/api/svc/chat/feedback", { json, as })
+    const up = yield* rate({ messageId, thumb: "up" }, project.key)
+    expect([up.status, up.json]).toEqual([200, { recorded: true }])
+    expect((yield* project.kept(1))[0]!.thumb).toBe("up")
+    yield* rate({ messageId, thumb: "down" }, project.key)
+    // A rating that comes while its question is being written is written with the next ones.
+    const down = yield* until("the rating", project.list("?thumb=down"), (found) => found.length === 1)
+    expect(down.map(({ id }) => id)).toEqual([messageId])
+    const refused = [
+      rate({ messageId, thumb: "up" }, other.key),
+      rate({ messageId, thumb: "up" }),
+      rate({ messageId, thumb: "up" }, adminToken),
+      rate({ messageId, thumb: "sideways" }, project.key),
+    ]
+    const statuses = yield* Effect.forEach(
+      refused,
+      Effect.map(({ status }) => status),
+    )
+    expect(statuses).toEqual([404, 401, 403, 400])
+    for (const method of ["GET", "DELETE"] as const) {
+      expect((yield* send(method, `${project.path}/questions`, { as: project.key })).status).toBe(403)
+    }
+  })
 })

@@ -1,14 +1,15 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
+import { layer } from "../../support/it.ts"
 import { onPostgres, TestServer } from "../../support/server.ts"
 import { until } from "../../support/wait.ts"
 import { claim, events, get, make, status } from "./jobCalls.ts"
 import { makeTenant } from "../tenants.ts"
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("retries of failed jobs", (it) => {
-  it.effect("a failed job is retried with another input, keeps its history, and its next end is another event", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "a failed job is retried with another input, keeps its history, and its next end is another event",
+    function* () {
       const tenant = yield* makeTenant()
       yield* tenant.endpoint("https://localhost:9/")
       const job_id = yield* make(tenant, { max_attempts: 1, input: { to: "nobody" } })
@@ -34,11 +35,12 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("retries of
       })
       expect(yield* events(tenant, job_id)).toHaveLength(2)
       expect(yield* status(tenant, "jobs/retry", { job_id })).toBe(409)
-    }),
+    },
   )
 
-  it.effect("what a filter selects is counted, retried and canceled in the background, and the audit log says so", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "what a filter selects is counted, retried and canceled in the background, and the audit log says so",
+    function* () {
       const { send } = yield* TestServer
       const tenant = yield* makeTenant()
       const fail = Effect.fnUntraced(function* (workflow: string, error: string) {
@@ -84,11 +86,12 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("retries of
         { action: "job_sweep.start", details: { kind: "cancel", count: 2 } },
         { action: "job_sweep.start", details: { kind: "retry", filter, count: 2 } },
       ])
-    }),
+    },
   )
 
-  it.effect("a request that names a job and a filter, or neither, is refused, and so is a field of the other", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "a request that names a job and a filter, or neither, is refused, and so is a field of the other",
+    function* () {
       const tenant = yield* makeTenant()
       const job_id = yield* make(tenant)
       for (const [path, body, fault] of [
@@ -106,6 +109,6 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("retries of
         expect([refused.status, refused.text], path).toEqual([400, expect.stringContaining(fault)])
       }
       expect(yield* get(tenant, job_id)).toMatchObject({ status: "queued" })
-    }),
+    },
   )
 })

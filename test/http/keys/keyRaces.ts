@@ -1,4 +1,3 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- called in tests, and expect takes a message */
 import { expect } from "@effect/vitest"
 import { Clock, Context, Effect, Layer } from "effect"
 import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"

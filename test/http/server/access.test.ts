@@ -1,8 +1,8 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import type { IncomingHttpHeaders } from "node:http"
 import { fromRandomBytes } from "#src/domain/keys/ApiKey.ts"
+import { layer } from "../../support/it.ts"
 import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import type { Send, WireRequest } from "../../support/wire.ts"
 import { bodyOf, faultOfError, must, type OperationName, operations, pathOf } from "../operations.ts"
@@ -132,42 +132,37 @@ const nextToken = "next-administrator-of-the-tests-0123456789"
 layer(TestServer.layer({ ADMIN_TOKEN: `${adminToken}, ${nextToken}` }), { excludeTestServices: true })(
   "several administrator tokens",
   (it) => {
-    it.effect("are all valid, in the router and before it, and no other text is", () =>
-      Effect.gen(function* () {
-        const { logs, routed, send, spans } = yield* TestServer
-        const listed = (as: string) => Effect.map(send("GET", "/api/v0/orgs", { as }), ({ status }) => status)
-        for (const as of [adminToken, nextToken]) expect(yield* listed(as)).toBe(200)
-        const asKey = yield* send("GET", "/api/v0/orgs", { headers: { "x-api-key": adminToken } })
-        expect([asKey.status, asKey.text]).toEqual([
-          401,
-          expect.stringContaining("The administrator's token is sent as"),
-        ])
-        const both = `${adminToken},${nextToken}`
-        const wrong = [both, both.replace(",", ", "), nextToken.slice(0, -1), `${nextToken}0`, `x${nextToken.slice(1)}`]
-        for (const as of wrong) expect(yield* listed(as), as).toBe(401)
-        expect((yield* send("GET", "/api/v0/orgs")).status).toBe(401)
+    it.effect("are all valid, in the router and before it, and no other text is", function* () {
+      const { logs, routed, send, spans } = yield* TestServer
+      const listed = (as: string) => Effect.map(send("GET", "/api/v0/orgs", { as }), ({ status }) => status)
+      for (const as of [adminToken, nextToken]) expect(yield* listed(as)).toBe(200)
+      const asKey = yield* send("GET", "/api/v0/orgs", { headers: { "x-api-key": adminToken } })
+      expect([asKey.status, asKey.text]).toEqual([401, expect.stringContaining("The administrator's token is sent as")])
+      const both = `${adminToken},${nextToken}`
+      const wrong = [both, both.replace(",", ", "), nextToken.slice(0, -1), `${nextToken}0`, `x${nextToken.slice(1)}`]
+      for (const as of wrong) expect(yield* listed(as), as).toBe(401)
+      expect((yield* send("GET", "/api/v0/orgs")).status).toBe(401)
 
-        const { orgId } = yield* must(send, "POST", "/api/v0/orgs", { json: { name: "Acme" }, as: adminToken })
-        const { key } = yield* must(send, "POST", `/api/v0/orgs/${orgId}/keys`, { json: { name: "k" }, as: nextToken })
-        const { projectId } = yield* must(send, "POST", "/api/v0/projects", {
-          json: { name: "docs", orgId },
-          as: adminToken,
-        })
-        const made = yield* must(send, "POST", "/api/v0/keys", { json: { name: "k", projectId }, as: adminToken })
-        const byProject = yield* send("GET", `/api/v0/orgs/${orgId}/keys`, { as: made["key"]! })
-        expect(byProject.text).toContain("send a key of its org, or the administrator's token")
-        const routedBefore = routed()
-        for (const as of [adminToken, nextToken]) {
-          yield* must(send, "POST", "/api/v0/keys/validate", { json: { key }, as })
-        }
-        expect(routed()).toBe(routedBefore)
-        for (const token of [adminToken, nextToken]) expect(logs() + spans()).not.toContain(token)
-        // Seen failing: url.query and url.full had it.
-        yield* send("GET", "/api/v0/projects?limit=1&cursor=a-name-of-a-tenant", { as: nextToken })
-        expect(spans()).toContain("/api/v0/projects")
-        expect(logs() + spans()).not.toContain("a-name-of-a-tenant")
-      }),
-    )
+      const { orgId } = yield* must(send, "POST", "/api/v0/orgs", { json: { name: "Acme" }, as: adminToken })
+      const { key } = yield* must(send, "POST", `/api/v0/orgs/${orgId}/keys`, { json: { name: "k" }, as: nextToken })
+      const { projectId } = yield* must(send, "POST", "/api/v0/projects", {
+        json: { name: "docs", orgId },
+        as: adminToken,
+      })
+      const made = yield* must(send, "POST", "/api/v0/keys", { json: { name: "k", projectId }, as: adminToken })
+      const byProject = yield* send("GET", `/api/v0/orgs/${orgId}/keys`, { as: made["key"]! })
+      expect(byProject.text).toContain("send a key of its org, or the administrator's token")
+      const routedBefore = routed()
+      for (const as of [adminToken, nextToken]) {
+        yield* must(send, "POST", "/api/v0/keys/validate", { json: { key }, as })
+      }
+      expect(routed()).toBe(routedBefore)
+      for (const token of [adminToken, nextToken]) expect(logs() + spans()).not.toContain(token)
+      // Seen failing: url.query and url.full had it.
+      yield* send("GET", "/api/v0/projects?limit=1&cursor=a-name-of-a-tenant", { as: nextToken })
+      expect(spans()).toContain("/api/v0/projects")
+      expect(logs() + spans()).not.toContain("a-name-of-a-tenant")
+    })
   },
 )
 
@@ -189,95 +184,87 @@ for (const mode of ["guarded", "open"] as const) {
 
       for (const name of Object.keys(operations) as Array<OperationName>) {
         const operation = operations[name]
-        it.effect(`${operation.method} ${operation.path}`, () =>
-          Effect.gen(function* () {
-            const { send } = yield* TestServer
-            const there = yield* shared
-            const statuses: Record<string, number> = {}
-            for (const caller of Object.keys(callers) as Array<CallerName>) {
-              // Each deletion needs a new key.
-              const key = yield* must(send, "POST", `/api/v0/orgs/${there.ids.orgId}/keys`, { json: { name: "k" }, as })
-              const json = bodyOf(name, there.ids)
-              const answer = yield* send(operation.method, pathOf(operation, { ...there.ids, id: key["id"]! }), {
-                ...callers[caller](there),
-                ...(json === undefined ? {} : { json }),
-              })
-              statuses[caller] = answer.status
-              if (answer.status !== 200) expect(faultOfError(answer), caller).toBeUndefined()
-            }
-            const wanted = Object.keys(callers).map((caller) => [caller, expected(mode, name, caller as CallerName)])
-            expect(statuses).toEqual(Object.fromEntries(wanted))
-          }),
-        )
+        it.effect(`${operation.method} ${operation.path}`, function* () {
+          const { send } = yield* TestServer
+          const there = yield* shared
+          const statuses: Record<string, number> = {}
+          for (const caller of Object.keys(callers) as Array<CallerName>) {
+            // Each deletion needs a new key.
+            const key = yield* must(send, "POST", `/api/v0/orgs/${there.ids.orgId}/keys`, { json: { name: "k" }, as })
+            const json = bodyOf(name, there.ids)
+            const answer = yield* send(operation.method, pathOf(operation, { ...there.ids, id: key["id"]! }), {
+              ...callers[caller](there),
+              ...(json === undefined ? {} : { json }),
+            })
+            statuses[caller] = answer.status
+            if (answer.status !== 200) expect(faultOfError(answer), caller).toBeUndefined()
+          }
+          const wanted = Object.keys(callers).map((caller) => [caller, expected(mode, name, caller as CallerName)])
+          expect(statuses).toEqual(Object.fromEntries(wanted))
+        })
       }
 
       if (mode === "open") {
-        it.effect("no credential is needed, and the health of the service checks none", () =>
-          Effect.gen(function* () {
-            const { send } = yield* TestServer
-            for (const path of ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"]) {
-              expect((yield* send("GET", path)).status, path).toBe(200)
-            }
-          }),
-        )
+        it.effect("no credential is needed, and the health of the service checks none", function* () {
+          const { send } = yield* TestServer
+          for (const path of ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"]) {
+            expect((yield* send("GET", path)).status, path).toBe(200)
+          }
+        })
         return
       }
 
-      it.effect("an org key reaches its own org only, under any name of another", () =>
-        Effect.gen(function* () {
-          const { send } = yield* TestServer
-          const { ids, keys } = yield* shared
-          const mine = yield* must(send, "GET", "/api/v0/orgs", { as: keys.other })
-          expect(mine["orgs"]).toHaveLength(1)
-          const projects = yield* must(send, "GET", "/api/v0/projects", { as: keys.other })
-          expect(JSON.stringify(projects)).not.toContain(ids.orgId)
-          const json = { name: "stolen", orgId: ids.orgId }
-          expect((yield* send("POST", "/api/v0/projects", { json, as: keys.other })).status).toBe(403)
-          const nowhere = { name: "stolen", orgId: "01KAHBMKZ3D2X7S5QN8W4V6R9T" }
-          expect((yield* send("POST", "/api/v0/projects", { json: nowhere, as: keys.other })).status).toBe(403)
-          const created = yield* must(send, "POST", "/api/v0/projects", { json: { name: "own" }, as: keys.org })
-          expect(created["orgId"]).toBe(ids.orgId)
-        }),
-      )
+      it.effect("an org key reaches its own org only, under any name of another", function* () {
+        const { send } = yield* TestServer
+        const { ids, keys } = yield* shared
+        const mine = yield* must(send, "GET", "/api/v0/orgs", { as: keys.other })
+        expect(mine["orgs"]).toHaveLength(1)
+        const projects = yield* must(send, "GET", "/api/v0/projects", { as: keys.other })
+        expect(JSON.stringify(projects)).not.toContain(ids.orgId)
+        const json = { name: "stolen", orgId: ids.orgId }
+        expect((yield* send("POST", "/api/v0/projects", { json, as: keys.other })).status).toBe(403)
+        const nowhere = { name: "stolen", orgId: "01KAHBMKZ3D2X7S5QN8W4V6R9T" }
+        expect((yield* send("POST", "/api/v0/projects", { json: nowhere, as: keys.other })).status).toBe(403)
+        const created = yield* must(send, "POST", "/api/v0/projects", { json: { name: "own" }, as: keys.org })
+        expect(created["orgId"]).toBe(ids.orgId)
+      })
 
-      it.effect("another tenant's resource and a missing one get the same bytes", () =>
-        Effect.gen(function* () {
-          const { send } = yield* TestServer
-          const { ids, keys } = yield* shared
-          const foreignKey = yield* must(send, "POST", `/api/v0/orgs/${ids.orgId}/keys`, { json: { name: "k" }, as })
-          const [ownOrg] = (yield* must(send, "GET", "/api/v0/orgs", { as: keys.other }))["orgs"] as unknown as [
-            { orgId: string },
-          ]
-          const nobody = "01KAHBMKZ3D2X7S5QN8W4V6R9T"
-          const cases: ReadonlyArray<readonly [string, (id: string) => string, string, ((id: string) => object)?]> = [
-            ["POST", () => "/api/v0/keys", ids.projectId, (projectId) => ({ name: "k", projectId })],
-            ["GET", (id) => `/api/v0/orgs/${id}/keys`, ids.orgId],
-            ["DELETE", (id) => `/api/v0/orgs/${id}/keys/${foreignKey["id"]}`, ids.orgId],
-            ["DELETE", (id) => `/api/v0/orgs/${ownOrg.orgId}/keys/${id}`, foreignKey["id"]!],
-            ["POST", (id) => `/api/v0/orgs/${id}/keys/${foreignKey["id"]}/rotate`, ids.orgId, () => ({})],
-            ["POST", (id) => `/api/v0/orgs/${ownOrg.orgId}/keys/${id}/rotate`, foreignKey["id"]!, () => ({})],
-            ["GET", (id) => `/api/v0/orgs/${id}/audit`, ids.orgId],
-            ["GET", (id) => `/api/v0/orgs/${id}`, ids.orgId],
-            ["GET", (id) => `/api/v0/projects?orgId=${id}`, ids.orgId],
-            ["GET", (id) => `/api/v0/projects/${id}`, ids.projectId],
-            ["PATCH", (id) => `/api/v0/projects/${id}`, ids.projectId, () => ({ name: "taken over" })],
-            ["GET", (id) => `/api/v0/projects/${id}/deployments`, ids.projectId],
-          ]
-          const bare = (headers: IncomingHttpHeaders) => ({ ...headers, "x-request-id": "", date: "" })
-          for (const [method, path, id, body] of cases) {
-            const ask = (id: string) =>
-              send(method, path(id), { as: keys.other, ...(body === undefined ? {} : { json: body(id) }) })
-            const foreign = yield* ask(id)
-            const missing = yield* ask(nobody)
-            expect(foreign.status, `${method} ${path(id)}`).toBe(404)
-            expect(missing.status).toBe(404)
-            expect(foreign.text).toBe(missing.text)
-            expect(bare(foreign.headers)).toEqual(bare(missing.headers))
-          }
-          expect((yield* must(send, "GET", `/api/v0/projects/${ids.projectId}`, { as }))["name"]).toBe("docs")
-          yield* must(send, "POST", "/api/v0/keys/validate", { json: { key: foreignKey["key"] } })
-        }),
-      )
+      it.effect("another tenant's resource and a missing one get the same bytes", function* () {
+        const { send } = yield* TestServer
+        const { ids, keys } = yield* shared
+        const foreignKey = yield* must(send, "POST", `/api/v0/orgs/${ids.orgId}/keys`, { json: { name: "k" }, as })
+        const [ownOrg] = (yield* must(send, "GET", "/api/v0/orgs", { as: keys.other }))["orgs"] as unknown as [
+          { orgId: string },
+        ]
+        const nobody = "01KAHBMKZ3D2X7S5QN8W4V6R9T"
+        const cases: ReadonlyArray<readonly [string, (id: string) => string, string, ((id: string) => object)?]> = [
+          ["POST", () => "/api/v0/keys", ids.projectId, (projectId) => ({ name: "k", projectId })],
+          ["GET", (id) => `/api/v0/orgs/${id}/keys`, ids.orgId],
+          ["DELETE", (id) => `/api/v0/orgs/${id}/keys/${foreignKey["id"]}`, ids.orgId],
+          ["DELETE", (id) => `/api/v0/orgs/${ownOrg.orgId}/keys/${id}`, foreignKey["id"]!],
+          ["POST", (id) => `/api/v0/orgs/${id}/keys/${foreignKey["id"]}/rotate`, ids.orgId, () => ({})],
+          ["POST", (id) => `/api/v0/orgs/${ownOrg.orgId}/keys/${id}/rotate`, foreignKey["id"]!, () => ({})],
+          ["GET", (id) => `/api/v0/orgs/${id}/audit`, ids.orgId],
+          ["GET", (id) => `/api/v0/orgs/${id}`, ids.orgId],
+          ["GET", (id) => `/api/v0/projects?orgId=${id}`, ids.orgId],
+          ["GET", (id) => `/api/v0/projects/${id}`, ids.projectId],
+          ["PATCH", (id) => `/api/v0/projects/${id}`, ids.projectId, () => ({ name: "taken over" })],
+          ["GET", (id) => `/api/v0/projects/${id}/deployments`, ids.projectId],
+        ]
+        const bare = (headers: IncomingHttpHeaders) => ({ ...headers, "x-request-id": "", date: "" })
+        for (const [method, path, id, body] of cases) {
+          const ask = (id: string) =>
+            send(method, path(id), { as: keys.other, ...(body === undefined ? {} : { json: body(id) }) })
+          const foreign = yield* ask(id)
+          const missing = yield* ask(nobody)
+          expect(foreign.status, `${method} ${path(id)}`).toBe(404)
+          expect(missing.status).toBe(404)
+          expect(foreign.text).toBe(missing.text)
+          expect(bare(foreign.headers)).toEqual(bare(missing.headers))
+        }
+        expect((yield* must(send, "GET", `/api/v0/projects/${ids.projectId}`, { as }))["name"]).toBe("docs")
+        yield* must(send, "POST", "/api/v0/keys/validate", { json: { key: foreignKey["key"] } })
+      })
     },
   )
 }
@@ -291,8 +278,9 @@ layer(TestServer.layer({ ...guarded, METRICS_TOKEN: "metrics-token-of-the-tests-
    * further ones are a 429, at each door by itself, and the log says so once a minute. The right one always passes, as
    * do keys and other networks.
    */
-  it.effect("are a 429 after 600 in a minute from a network, at each door by itself; the right one always passes", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "are a 429 after 600 in a minute from a network, at each door by itself; the right one always passes",
+    function* () {
       const { logs, send } = yield* TestServer
       const from = (address: string, as: string, path = "/api/v0/orgs", method = "GET") =>
         send(method, path, { as, headers: { "x-forwarded-for": address }, ...(method === "GET" ? {} : { json: {} }) })
@@ -335,6 +323,6 @@ layer(TestServer.layer({ ...guarded, METRICS_TOKEN: "metrics-token-of-the-tests-
       expect(lines).toHaveLength(1)
       expect(lines[0]).toContain("2001:db8:1:2::/64")
       expect(logs()).not.toContain("guess-1")
-    }),
+    },
   )
 })

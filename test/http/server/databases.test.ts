@@ -1,6 +1,6 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
+import { layer } from "../../support/it.ts"
 import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { must } from "../operations.ts"
 import { disguises, dump } from "./secrets.ts"
@@ -12,25 +12,23 @@ const servers = {
 
 for (const [database, server] of Object.entries(servers)) {
   layer(server, { excludeTestServices: true })(database, (it) => {
-    it.effect("20 simultaneous first projects create one default org", () =>
-      Effect.gen(function* () {
-        const { send } = yield* TestServer
-        const create = (n: number) =>
-          must(send, "POST", "/api/v0/projects", { json: { name: `p${n}` }, as: adminToken })
-        const projects = yield* Effect.forEach(
-          Array.from({ length: 20 }, (_, n) => n),
-          create,
-          { concurrency: "unbounded" },
-        )
-        expect(new Set(projects.map(({ orgId }) => orgId)).size).toBe(1)
-        expect(new Set(projects.map(({ projectId }) => projectId)).size).toBe(20)
-        const { orgs } = yield* must(send, "GET", "/api/v0/orgs", { as: adminToken })
-        expect(orgs).toMatchObject([{ orgId: projects[0]!["orgId"], name: "Default" }])
-      }),
-    )
+    it.effect("20 simultaneous first projects create one default org", function* () {
+      const { send } = yield* TestServer
+      const create = (n: number) => must(send, "POST", "/api/v0/projects", { json: { name: `p${n}` }, as: adminToken })
+      const projects = yield* Effect.forEach(
+        Array.from({ length: 20 }, (_, n) => n),
+        create,
+        { concurrency: "unbounded" },
+      )
+      expect(new Set(projects.map(({ orgId }) => orgId)).size).toBe(1)
+      expect(new Set(projects.map(({ projectId }) => projectId)).size).toBe(20)
+      const { orgs } = yield* must(send, "GET", "/api/v0/orgs", { as: adminToken })
+      expect(orgs).toMatchObject([{ orgId: projects[0]!["orgId"], name: "Default" }])
+    })
 
-    it.effect("no credential is in a table, a log line, a span or an answer, except the answer that created it", () =>
-      Effect.gen(function* () {
+    it.effect(
+      "no credential is in a table, a log line, a span or an answer, except the answer that created it",
+      function* () {
         const { send, sql, logs, spans, advance } = yield* TestServer
         const answers: Array<string> = []
         const ask = (...request: Parameters<typeof send>) =>
@@ -74,12 +72,13 @@ for (const [database, server] of Object.entries(servers)) {
           for (const secret of secrets.flatMap(disguises))
             expect(content.includes(secret), `${secret}: ${place}`).toBe(false)
         }
-      }),
+      },
     )
 
     // Seen failing: "HTTPS" and "http, https" counted as http.
-    it.effect("TRUST_PROXY=1: the last entry of x-forwarded-proto says whether the cookie is bound to TLS", () =>
-      Effect.gen(function* () {
+    it.effect(
+      "TRUST_PROXY=1: the last entry of x-forwarded-proto says whether the cookie is bound to TLS",
+      function* () {
         const { send } = yield* TestServer
         const nameFor = (proto: string) =>
           Effect.map(
@@ -90,11 +89,12 @@ for (const [database, server] of Object.entries(servers)) {
           expect(yield* nameFor(proto), proto).toBe("__Host-gatehouse_session")
         }
         for (const proto of ["http", "https, http"]) expect(yield* nameFor(proto), proto).toBe("gatehouse_session")
-      }),
+      },
     )
 
-    it.effect("TRUST_PROXY=1: the last entry of x-forwarded-for is the client, and earlier entries are ignored", () =>
-      Effect.gen(function* () {
+    it.effect(
+      "TRUST_PROXY=1: the last entry of x-forwarded-for is the client, and earlier entries are ignored",
+      function* () {
         const { send } = yield* TestServer
         const from = (address: string) =>
           Effect.map(
@@ -119,7 +119,7 @@ for (const [database, server] of Object.entries(servers)) {
           { concurrency: 20 },
         )
         expect((yield* bare).status).toBe(429)
-      }),
+      },
     )
   })
 }

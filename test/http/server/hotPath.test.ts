@@ -1,7 +1,7 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Arbitrary, Effect } from "effect"
 import { connect } from "node:net"
+import { layer } from "../../support/it.ts"
 import { adminToken, embedded, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import type { Send, WireAnswer, WireRequest } from "../../support/wire.ts"
 import { constant, oneOf, text, weighted } from "../abuse/arbitraries.ts"
@@ -102,64 +102,60 @@ for (const [mode, environment, as] of [
   ["guarded, on PostgreSQL, nothing in memory", onPostgres({ ...guarded, KEY_CACHE_SIZE: "0" }), adminToken],
 ] as const) {
   layer(TestServer.layer(environment), { excludeTestServices: true })(`the hot path, ${mode}`, (it) => {
-    it.effect("answers exactly like the operation, to the byte", () =>
-      Effect.gen(function* () {
-        const { send, routed } = yield* TestServer
-        const keys = yield* world(send, as)
-        let hot = 0
-        const result = yield* Arbitrary.checkEffect(
-          cases,
-          Effect.fnUntraced(function* (each: Case) {
-            const request = requestOf(keys, each)
-            const before = routed()
-            const answer = yield* send("POST", path, request)
-            if (routed() === before) hot++
-            expect(bytesOf(answer)).toEqual(bytesOf(yield* send("POST", byTheRouter, request)))
-            return true
-          }),
-          { runs: 400 },
-        )
-        expect(Arbitrary.formatCheckFailure(result)).toBeUndefined()
-        expect(hot).toBeGreaterThan(10)
-      }),
-    )
+    it.effect("answers exactly like the operation, to the byte", function* () {
+      const { send, routed } = yield* TestServer
+      const keys = yield* world(send, as)
+      let hot = 0
+      const result = yield* Arbitrary.checkEffect(
+        cases,
+        Effect.fnUntraced(function* (each: Case) {
+          const request = requestOf(keys, each)
+          const before = routed()
+          const answer = yield* send("POST", path, request)
+          if (routed() === before) hot++
+          expect(bytesOf(answer)).toEqual(bytesOf(yield* send("POST", byTheRouter, request)))
+          return true
+        }),
+        { runs: 400 },
+      )
+      expect(Arbitrary.formatCheckFailure(result)).toBeUndefined()
+      expect(hot).toBeGreaterThan(10)
+    })
 
-    it.effect("passes other requests on unchanged, in any number of packets", () =>
-      Effect.gen(function* () {
-        const { url, send } = yield* TestServer
-        const { org } = yield* world(send, as)
-        const body = JSON.stringify({ key: org })
-        const head = `POST ${path} HTTP/1.1\r\nhost: 127.0.0.1\r\nx-api-key: ${org}\r\ncontent-type: application/json\r\n`
-        const whole = `${head}content-length: ${body.length}\r\n\r\n${body}`
-        const chunked = `${head}transfer-encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`
-        const unknown = whole.replace(`"${org}"`, `"${"x".repeat(org.length)}"`)
-        const padded = `${body.slice(0, -1)}${" ".repeat(2_000)}}`
-        const long = `${head}content-length: ${padded.length}\r\n\r\n${padded}`
-        const sequences: ReadonlyArray<readonly [pieces: ReadonlyArray<string>, statuses: ReadonlyArray<number>]> = [
-          [
-            [whole, chunked, whole],
-            [200, 200, 200],
-          ],
-          [[whole + whole + unknown + chunked + whole], [200, 200, 401, 200, 200]],
-          [[whole.slice(0, -10), whole.slice(-10)], [200]],
-          [
-            [long.slice(0, -10), long.slice(-10) + whole],
-            [200, 200],
-          ],
-          [
-            [head, "content-length: 0\r\n\r\n", whole],
-            [400, 200],
-          ],
-          [
-            [unknown.slice(0, -10), unknown.slice(-10) + whole.slice(0, 20), whole.slice(20)],
-            [401, 200],
-          ],
-        ]
-        for (const [pieces, statuses] of sequences) {
-          expect(yield* converse(url, pieces, statuses.length), pieces.join("|")).toEqual(statuses)
-        }
-      }),
-    )
+    it.effect("passes other requests on unchanged, in any number of packets", function* () {
+      const { url, send } = yield* TestServer
+      const { org } = yield* world(send, as)
+      const body = JSON.stringify({ key: org })
+      const head = `POST ${path} HTTP/1.1\r\nhost: 127.0.0.1\r\nx-api-key: ${org}\r\ncontent-type: application/json\r\n`
+      const whole = `${head}content-length: ${body.length}\r\n\r\n${body}`
+      const chunked = `${head}transfer-encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`
+      const unknown = whole.replace(`"${org}"`, `"${"x".repeat(org.length)}"`)
+      const padded = `${body.slice(0, -1)}${" ".repeat(2_000)}}`
+      const long = `${head}content-length: ${padded.length}\r\n\r\n${padded}`
+      const sequences: ReadonlyArray<readonly [pieces: ReadonlyArray<string>, statuses: ReadonlyArray<number>]> = [
+        [
+          [whole, chunked, whole],
+          [200, 200, 200],
+        ],
+        [[whole + whole + unknown + chunked + whole], [200, 200, 401, 200, 200]],
+        [[whole.slice(0, -10), whole.slice(-10)], [200]],
+        [
+          [long.slice(0, -10), long.slice(-10) + whole],
+          [200, 200],
+        ],
+        [
+          [head, "content-length: 0\r\n\r\n", whole],
+          [400, 200],
+        ],
+        [
+          [unknown.slice(0, -10), unknown.slice(-10) + whole.slice(0, 20), whole.slice(20)],
+          [401, 200],
+        ],
+      ]
+      for (const [pieces, statuses] of sequences) {
+        expect(yield* converse(url, pieces, statuses.length), pieces.join("|")).toEqual(statuses)
+      }
+    })
   })
 }
 

@@ -1,7 +1,7 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { describe, expect, it, layer } from "@effect/vitest"
+import { describe, expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { isFromThisMachine } from "#src/http/clientAddress.ts"
+import { it, layer } from "../../support/it.ts"
 import { adminToken, guarded, TestServer } from "../../support/server.ts"
 import { faultOfError } from "../operations.ts"
 import { makeTenant } from "../tenants.ts"
@@ -35,54 +35,50 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })(
   "metrics in guarded mode without METRICS_TOKEN",
   (it) => {
     // Seen failing when everyone who reached the port could read them.
-    it.effect("are readable from loopback and by the administrator", () =>
-      Effect.gen(function* () {
-        const { key } = yield* makeTenant(adminToken)
-        yield* cases([
-          [{}, 200],
-          [bearer(adminToken), 200],
-          [stranger, 401],
-          [{ ...stranger, "x-forwarded-for": "127.0.0.1" }, 401],
-          [{ forwarded: "for=203.0.113.7" }, 401],
-          [{ ...stranger, ...bearer(adminToken) }, 200],
-          [{ ...stranger, ...bearer(`${adminToken}0`) }, 401],
-          [{ ...stranger, ...bearer(metricsToken) }, 401],
-          [{ ...stranger, ...bearer("undefined") }, 401],
-          [{ ...stranger, authorization: adminToken }, 401],
-          [{ ...stranger, "x-api-key": adminToken }, 401],
-          [{ ...stranger, "x-api-key": key }, 403],
-          [{ ...stranger, ...bearer(key) }, 403],
-          // A credential that is sent is checked, also from this machine.
-          [bearer(`${adminToken}0`), 401],
-        ])
-      }),
-    )
+    it.effect("are readable from loopback and by the administrator", function* () {
+      const { key } = yield* makeTenant(adminToken)
+      yield* cases([
+        [{}, 200],
+        [bearer(adminToken), 200],
+        [stranger, 401],
+        [{ ...stranger, "x-forwarded-for": "127.0.0.1" }, 401],
+        [{ forwarded: "for=203.0.113.7" }, 401],
+        [{ ...stranger, ...bearer(adminToken) }, 200],
+        [{ ...stranger, ...bearer(`${adminToken}0`) }, 401],
+        [{ ...stranger, ...bearer(metricsToken) }, 401],
+        [{ ...stranger, ...bearer("undefined") }, 401],
+        [{ ...stranger, authorization: adminToken }, 401],
+        [{ ...stranger, "x-api-key": adminToken }, 401],
+        [{ ...stranger, "x-api-key": key }, 403],
+        [{ ...stranger, ...bearer(key) }, 403],
+        // A credential that is sent is checked, also from this machine.
+        [bearer(`${adminToken}0`), 401],
+      ])
+    })
   },
 )
 
 layer(TestServer.layer({ ...guarded, METRICS_TOKEN: metricsToken, TRUST_PROXY: "1" }), { excludeTestServices: true })(
   "metrics in guarded mode with METRICS_TOKEN",
   (it) => {
-    it.effect("are readable with that token and by the administrator, from anywhere", () =>
-      Effect.gen(function* () {
-        const { logs, send, spans } = yield* TestServer
-        const { key } = yield* makeTenant(adminToken)
-        yield* cases([
-          [bearer(metricsToken), 200],
-          [{ ...stranger, ...bearer(metricsToken) }, 200],
-          [bearer(adminToken), 200],
-          [{}, 401],
-          [stranger, 401],
-          [{ "x-api-key": metricsToken }, 401],
-          [bearer(metricsToken.slice(0, -1)), 401],
-          [bearer(`${metricsToken}0`), 401],
-          [bearer(key), 403],
-        ])
-        // The token gives access to nothing else.
-        expect((yield* send("GET", "/api/v0/orgs", { as: metricsToken })).status).toBe(401)
-        expect(logs() + spans()).not.toContain(metricsToken)
-      }),
-    )
+    it.effect("are readable with that token and by the administrator, from anywhere", function* () {
+      const { logs, send, spans } = yield* TestServer
+      const { key } = yield* makeTenant(adminToken)
+      yield* cases([
+        [bearer(metricsToken), 200],
+        [{ ...stranger, ...bearer(metricsToken) }, 200],
+        [bearer(adminToken), 200],
+        [{}, 401],
+        [stranger, 401],
+        [{ "x-api-key": metricsToken }, 401],
+        [bearer(metricsToken.slice(0, -1)), 401],
+        [bearer(`${metricsToken}0`), 401],
+        [bearer(key), 403],
+      ])
+      // The token gives access to nothing else.
+      expect((yield* send("GET", "/api/v0/orgs", { as: metricsToken })).status).toBe(401)
+      expect(logs() + spans()).not.toContain(metricsToken)
+    })
   },
 )
 

@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, it } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { execFileSync, spawn } from "node:child_process"
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
@@ -9,6 +8,7 @@ import { join } from "node:path"
 import { planSettings } from "#src/infrastructure/database/planSettings.ts"
 import { runCli } from "../../support/cli.ts"
 import { adminClient, freshPostgres } from "../../support/databases.ts"
+import { it } from "../../support/it.ts"
 import { closedPort, makeReceiver } from "../../support/receiver.ts"
 import { encryptionKey, type Environment, TestServer } from "../../support/server.ts"
 import { eventually } from "../../support/wait.ts"
@@ -165,39 +165,33 @@ const readyz = (server: TestServer["Service"], expected: (json: unknown) => bool
 
 const says = (text: string) => (json: unknown) => JSON.stringify(json).includes(text)
 
-it.live("a pooler in transaction mode is named at the start, by /readyz and by doctor", () =>
-  Effect.gen(function* () {
-    const url = yield* freshPostgres()
-    const DATABASE_URL = yield* transactionPooler(url)
-    const server = yield* started({ DATABASE_URL, LISTEN_URL: url })
-    const { status } = yield* readyz(server, says("pooler in transaction mode"))
-    expect(status).toBe(503)
-    expect(server.logs()).toContain("pooler in transaction mode")
-    const { out } = yield* runCli(["doctor", "--json"], { env: { DATABASE_URL, ENCRYPTION_KEY: encryptionKey } })
-    const { checks } = JSON.parse(out) as { checks: ReadonlyArray<{ name: string; message: string }> }
-    expect(checks.find(({ name }) => name === "database")?.message).toContain("pooler in transaction mode")
-  }).pipe(Effect.scoped),
-)
+it.live("a pooler in transaction mode is named at the start, by /readyz and by doctor", function* () {
+  const url = yield* freshPostgres()
+  const DATABASE_URL = yield* transactionPooler(url)
+  const server = yield* started({ DATABASE_URL, LISTEN_URL: url })
+  const { status } = yield* readyz(server, says("pooler in transaction mode"))
+  expect(status).toBe(503)
+  expect(server.logs()).toContain("pooler in transaction mode")
+  const { out } = yield* runCli(["doctor", "--json"], { env: { DATABASE_URL, ENCRYPTION_KEY: encryptionKey } })
+  const { checks } = JSON.parse(out) as { checks: ReadonlyArray<{ name: string; message: string }> }
+  expect(checks.find(({ name }) => name === "database")?.message).toContain("pooler in transaction mode")
+})
 
-it.live("a pooler that refuses startup parameters is named, too", () =>
-  Effect.gen(function* () {
-    const DATABASE_URL = yield* transactionPooler(yield* freshPostgres(), "plan_cache_mode")
-    const server = yield* started({ DATABASE_URL })
-    const { status } = yield* readyz(server, says("refuses startup parameters"))
-    expect(status).toBe(503)
-  }).pipe(Effect.scoped),
-)
+it.live("a pooler that refuses startup parameters is named, too", function* () {
+  const DATABASE_URL = yield* transactionPooler(yield* freshPostgres(), "plan_cache_mode")
+  const server = yield* started({ DATABASE_URL })
+  const { status } = yield* readyz(server, says("refuses startup parameters"))
+  expect(status).toBe(503)
+})
 
-it.live("a LISTEN_URL through such a pooler is a warning: requests are served", () =>
-  Effect.gen(function* () {
-    const DATABASE_URL = yield* freshPostgres()
-    const server = yield* started({ DATABASE_URL, LISTEN_URL: yield* transactionPooler(DATABASE_URL) })
-    const { json, status } = yield* readyz(server, says("warning"))
-    expect(status).toBe(200)
-    expect(json).toMatchObject({ ok: true, writable: true, warning: expect.stringContaining("LISTEN_URL") })
-    expect(server.logs()).toContain("Notifications do not arrive")
-  }).pipe(Effect.scoped),
-)
+it.live("a LISTEN_URL through such a pooler is a warning: requests are served", function* () {
+  const DATABASE_URL = yield* freshPostgres()
+  const server = yield* started({ DATABASE_URL, LISTEN_URL: yield* transactionPooler(DATABASE_URL) })
+  const { json, status } = yield* readyz(server, says("warning"))
+  expect(status).toBe(200)
+  expect(json).toMatchObject({ ok: true, writable: true, warning: expect.stringContaining("LISTEN_URL") })
+  expect(server.logs()).toContain("Notifications do not arrive")
+})
 
 /** PgBouncer 1.21 or later, from the PATH or PGBOUNCER. */
 const program = process.env["PGBOUNCER"] ?? "pgbouncer"
@@ -251,55 +245,52 @@ ignore_startup_parameters = idle_in_transaction_session_timeout,${Object.keys(pl
   return through
 })
 
-it.live.skipIf(isMissing)("PgBouncer that drops the settings of sessions is named, until the database has them", () =>
-  Effect.gen(function* () {
+it.live.skipIf(isMissing)(
+  "PgBouncer that drops the settings of sessions is named, until the database has them",
+  function* () {
     const url = yield* freshPostgres()
     const server = yield* started({ DATABASE_URL: yield* pgbouncer(url), LISTEN_URL: url })
     const { status } = yield* readyz(server, says("planner settings"))
     expect(status).toBe(503)
-  }).pipe(Effect.scoped),
+  },
 )
 
-it.live.skipIf(isMissing)("jobs and events are handled through PgBouncer in transaction mode", () =>
-  Effect.gen(function* () {
-    const url = yield* freshPostgres()
-    yield* Effect.scoped(
-      Effect.flatMap(adminClient(url), (sql) =>
-        Effect.forEach(Object.entries(planSettings), ([name, value]) =>
-          sql.unsafe(`ALTER DATABASE ${new URL(url).pathname.slice(1)} SET ${name} = ${value}`),
-        ),
+it.live.skipIf(isMissing)("jobs and events are handled through PgBouncer in transaction mode", function* () {
+  const url = yield* freshPostgres()
+  yield* Effect.scoped(
+    Effect.flatMap(adminClient(url), (sql) =>
+      Effect.forEach(Object.entries(planSettings), ([name, value]) =>
+        sql.unsafe(`ALTER DATABASE ${new URL(url).pathname.slice(1)} SET ${name} = ${value}`),
       ),
-    )
-    const DATABASE_URL = yield* pgbouncer(url)
-    const server = yield* started({ DATABASE_URL, LISTEN_URL: url })
-    expect((yield* readyz(server, says('"ok":true'))).json).toEqual({ ok: true, writable: true })
-    const tenant = yield* Effect.provideService(makeTenant(), TestServer, server)
-    const receiver = yield* makeReceiver()
-    yield* tenant.endpoint(receiver.url)
-    const count = 60
-    yield* Effect.forEach(
-      Array.from({ length: count }),
-      () => Effect.all([tenant.finished(), tenant.call("events/publish", { type: "a.b", data: 1 })]),
-      { concurrency: 20 },
-    )
-    yield* receiver.arrived(2 * count)
-    expect(server.logs()).not.toContain("prepared statement")
-    const { out } = yield* runCli(["doctor", "--json"], {
-      env: { DATABASE_URL, LISTEN_URL: url, ENCRYPTION_KEY: encryptionKey },
-    })
-    const { checks } = JSON.parse(out) as { checks: ReadonlyArray<{ name: string; state: string }> }
-    expect(checks.filter(({ name }) => name === "database" || name === "notifications")).toEqual([
-      expect.objectContaining({ state: "ok" }),
-      expect.objectContaining({ state: "ok" }),
-    ])
-  }).pipe(Effect.scoped),
-)
+    ),
+  )
+  const DATABASE_URL = yield* pgbouncer(url)
+  const server = yield* started({ DATABASE_URL, LISTEN_URL: url })
+  expect((yield* readyz(server, says('"ok":true'))).json).toEqual({ ok: true, writable: true })
+  const tenant = yield* Effect.provideService(makeTenant(), TestServer, server)
+  const receiver = yield* makeReceiver()
+  yield* tenant.endpoint(receiver.url)
+  const count = 60
+  yield* Effect.forEach(
+    Array.from({ length: count }),
+    () => Effect.all([tenant.finished(), tenant.call("events/publish", { type: "a.b", data: 1 })]),
+    { concurrency: 20 },
+  )
+  yield* receiver.arrived(2 * count)
+  expect(server.logs()).not.toContain("prepared statement")
+  const { out } = yield* runCli(["doctor", "--json"], {
+    env: { DATABASE_URL, LISTEN_URL: url, ENCRYPTION_KEY: encryptionKey },
+  })
+  const { checks } = JSON.parse(out) as { checks: ReadonlyArray<{ name: string; state: string }> }
+  expect(checks.filter(({ name }) => name === "database" || name === "notifications")).toEqual([
+    expect.objectContaining({ state: "ok" }),
+    expect.objectContaining({ state: "ok" }),
+  ])
+})
 
-it.live("PostgreSQL itself is no pooler", () =>
-  Effect.gen(function* () {
-    const DATABASE_URL = yield* freshPostgres()
-    const server = yield* started({ DATABASE_URL })
-    const { json } = yield* readyz(server, says("true"))
-    expect(json).toEqual({ ok: true, writable: true })
-  }).pipe(Effect.scoped),
-)
+it.live("PostgreSQL itself is no pooler", function* () {
+  const DATABASE_URL = yield* freshPostgres()
+  const server = yield* started({ DATABASE_URL })
+  const { json } = yield* readyz(server, says("true"))
+  expect(json).toEqual({ ok: true, writable: true })
+})

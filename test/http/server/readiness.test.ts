@@ -1,6 +1,6 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect, Schedule } from "effect"
+import { layer } from "../../support/it.ts"
 import { embedded, onPostgres, TestServer } from "../../support/server.ts"
 import type { WireAnswer } from "../../support/wire.ts"
 import { must } from "../operations.ts"
@@ -38,19 +38,17 @@ for (const [name, environment, readOnly] of [
 ] as const) {
   layer(TestServer.layer(environment), { excludeTestServices: true })(`readiness on ${name}`, (it) => {
     // Seen failing when readiness did not tell a writable database from a read-only one.
-    it.effect("reports whether the database can be written, and is ready when it can only be read", () =>
-      Effect.gen(function* () {
-        const { send } = yield* TestServer
-        expect((yield* soon(readyz)).json).toEqual({ ok: true, writable: true })
-        const { projectId } = yield* must(send, "POST", "/api/v0/projects", { json: { name: "p" } })
-        const { key } = yield* must(send, "POST", "/api/v0/keys", { json: { name: "k", projectId } })
+    it.effect("reports whether the database can be written, and is ready when it can only be read", function* () {
+      const { send } = yield* TestServer
+      expect((yield* soon(readyz)).json).toEqual({ ok: true, writable: true })
+      const { projectId } = yield* must(send, "POST", "/api/v0/projects", { json: { name: "p" } })
+      const { key } = yield* must(send, "POST", "/api/v0/keys", { json: { name: "k", projectId } })
 
-        yield* readOnly
-        expect((yield* soon(readyz)).json).toEqual({ ok: true, writable: false })
-        yield* soon(send("POST", "/api/v0/keys/validate", { json: { key } }))
-        const written = yield* send("POST", "/api/v0/projects", { json: { name: "q" } })
-        expect(written.status, written.text).toBe(503)
-      }),
-    )
+      yield* readOnly
+      expect((yield* soon(readyz)).json).toEqual({ ok: true, writable: false })
+      yield* soon(send("POST", "/api/v0/keys/validate", { json: { key } }))
+      const written = yield* send("POST", "/api/v0/projects", { json: { name: "q" } })
+      expect(written.status, written.text).toBe(503)
+    })
   })
 }

@@ -1,6 +1,6 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
+import { layer } from "../../support/it.ts"
 import { adminToken, guarded, TestServer } from "../../support/server.ts"
 import type { Tenant } from "../tenants.ts"
 import { openPortal, portalLink, signIn } from "./signedIn.ts"
@@ -21,71 +21,67 @@ const apart = ["live.follow", "sessions.remove", "sessions.create", "sessions.op
 layer(TestServer.layer(guarded), { excludeTestServices: true })(
   "every operation of the definition, by session",
   (it) => {
-    it.effect("whoAmI lists exactly the operations that are allowed", () =>
-      Effect.gen(function* () {
-        const { send } = yield* TestServer
-        for (const kind of ["orgKey", "projectKey", "portal", "ofHolder"] as const) {
-          const enter = Effect.gen(function* () {
-            const { ids, projectKey, tenant } = yield* makeWorld
-            return { ids, ...(yield* sessionsOf(tenant, projectKey))[kind] }
-          })
-          const first = yield* enter
-          for (const operation of all.filter(({ id }) => !apart.includes(id))) {
-            // What is refused changes nothing, and some of the operations that are allowed delete what they work on.
-            const isAllowed = first.me.operations.includes(operation.id)
-            const { headers, ids, me } = isAllowed && operation.method !== "GET" ? yield* enter : first
-            const { path, ...request } = requestOf(operation, ids)
-            const { status, text } = yield* send(operation.method, path, { ...request, headers })
-            const isPublic = operation.id.startsWith("system.")
-            const isListed = isPublic || me.operations.includes(operation.id)
-            const at = `${operation.id} by ${kind}: ${status} ${text.slice(0, 200)}`
-            if (isListed) expect([401, 403], at).not.toContain(status)
-            else expect([401, 403], at).toContain(status)
-          }
-        }
-      }),
-    )
-
-    it.effect("a session of one org reads nothing of another, and changes nothing", () =>
-      Effect.gen(function* () {
-        const { send } = yield* TestServer
-        const stranger = yield* makeWorld
-        const sessions = yield* sessionsOf(stranger.tenant, stranger.projectKey)
-        const { ids, tenant } = yield* makeWorld
-        const secrets = Object.values(ids)
-        const snapshot = Effect.gen(function* () {
-          const read = (path: string) => Effect.map(send("GET", path, { as: adminToken }), ({ text }) => text)
-          return [
-            // Stored bytes are measured every minute.
-            (yield* read(`/api/v0/orgs/${tenant.orgId}`)).replace(/"storedBytes":(\{[^}]*\}|[^,}]*)/g, ""),
-            yield* read(`/api/v0/projects/${ids["projectId"]}`),
-            yield* read(`/api/v0/orgs/${tenant.orgId}/keys`).pipe(
-              Effect.map((text) => text.replace(/"lastUsedAt":[^,}]*/g, "")),
-            ),
-            JSON.stringify(yield* tenant.call("webhooks/list")),
-            JSON.stringify(yield* tenant.call("jobs/list", {})).replace(/"updated_at":[^,}]*/g, ""),
-            JSON.stringify(yield* tenant.call("schedules/list")),
-          ]
+    it.effect("whoAmI lists exactly the operations that are allowed", function* () {
+      const { send } = yield* TestServer
+      for (const kind of ["orgKey", "projectKey", "portal", "ofHolder"] as const) {
+        const enter = Effect.gen(function* () {
+          const { ids, projectKey, tenant } = yield* makeWorld
+          return { ids, ...(yield* sessionsOf(tenant, projectKey))[kind] }
         })
-        const before = yield* snapshot
-        let tried = 0
-        for (const { headers } of Object.values(sessions)) {
-          for (const operation of all.filter(({ id }) => !apart.includes(id))) {
-            const { path, ...request } = requestOf(operation, ids)
-            // Any holder of a key gets the answer of a validation.
-            if (operation.id === "keys.validate") continue
-            for (const more of [{}, { "x-org-id": tenant.orgId }]) {
-              const answer = yield* send(operation.method, path, { ...request, headers: { ...headers, ...more } })
-              // Its outcomes repeat the ids that the request has.
-              const text = answer.text.replace(/"job_id":"\w+","success":false/g, "")
-              for (const secret of secrets) expect(text, operation.id).not.toContain(secret)
-              tried++
-            }
+        const first = yield* enter
+        for (const operation of all.filter(({ id }) => !apart.includes(id))) {
+          // What is refused changes nothing, and some of the operations that are allowed delete what they work on.
+          const isAllowed = first.me.operations.includes(operation.id)
+          const { headers, ids, me } = isAllowed && operation.method !== "GET" ? yield* enter : first
+          const { path, ...request } = requestOf(operation, ids)
+          const { status, text } = yield* send(operation.method, path, { ...request, headers })
+          const isPublic = operation.id.startsWith("system.")
+          const isListed = isPublic || me.operations.includes(operation.id)
+          const at = `${operation.id} by ${kind}: ${status} ${text.slice(0, 200)}`
+          if (isListed) expect([401, 403], at).not.toContain(status)
+          else expect([401, 403], at).toContain(status)
+        }
+      }
+    })
+
+    it.effect("a session of one org reads nothing of another, and changes nothing", function* () {
+      const { send } = yield* TestServer
+      const stranger = yield* makeWorld
+      const sessions = yield* sessionsOf(stranger.tenant, stranger.projectKey)
+      const { ids, tenant } = yield* makeWorld
+      const secrets = Object.values(ids)
+      const snapshot = Effect.gen(function* () {
+        const read = (path: string) => Effect.map(send("GET", path, { as: adminToken }), ({ text }) => text)
+        return [
+          // Stored bytes are measured every minute.
+          (yield* read(`/api/v0/orgs/${tenant.orgId}`)).replace(/"storedBytes":(\{[^}]*\}|[^,}]*)/g, ""),
+          yield* read(`/api/v0/projects/${ids["projectId"]}`),
+          yield* read(`/api/v0/orgs/${tenant.orgId}/keys`).pipe(
+            Effect.map((text) => text.replace(/"lastUsedAt":[^,}]*/g, "")),
+          ),
+          JSON.stringify(yield* tenant.call("webhooks/list")),
+          JSON.stringify(yield* tenant.call("jobs/list", {})).replace(/"updated_at":[^,}]*/g, ""),
+          JSON.stringify(yield* tenant.call("schedules/list")),
+        ]
+      })
+      const before = yield* snapshot
+      let tried = 0
+      for (const { headers } of Object.values(sessions)) {
+        for (const operation of all.filter(({ id }) => !apart.includes(id))) {
+          const { path, ...request } = requestOf(operation, ids)
+          // Any holder of a key gets the answer of a validation.
+          if (operation.id === "keys.validate") continue
+          for (const more of [{}, { "x-org-id": tenant.orgId }]) {
+            const answer = yield* send(operation.method, path, { ...request, headers: { ...headers, ...more } })
+            // Its outcomes repeat the ids that the request has.
+            const text = answer.text.replace(/"job_id":"\w+","success":false/g, "")
+            for (const secret of secrets) expect(text, operation.id).not.toContain(secret)
+            tried++
           }
         }
-        expect(tried).toBe(4 * 2 * (all.length - apart.length - 1))
-        expect(yield* snapshot).toEqual(before)
-      }),
-    )
+      }
+      expect(tried).toBe(4 * 2 * (all.length - apart.length - 1))
+      expect(yield* snapshot).toEqual(before)
+    })
   },
 )

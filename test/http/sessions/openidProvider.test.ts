@@ -1,7 +1,7 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.live is a test, and expect takes a message */
-import { expect, it } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { signInWith } from "../../support/identityProvider.ts"
+import { it } from "../../support/it.ts"
 import { startOpenidProvider } from "../../support/openidProvider.ts"
 import { closedPort } from "../../support/receiver.ts"
 import { onPostgres, TestServer } from "../../support/server.ts"
@@ -49,53 +49,51 @@ const makeBrowser = () => {
   return { go, submit }
 }
 
-it.live("people sign in at a real provider, and it signs them out at every replica", () =>
-  Effect.gen(function* () {
-    const port = yield* closedPort
-    const url = `http://127.0.0.1:${port}`
-    const provider = yield* startOpenidProvider({
-      redirectUri: `${url}/console/sign-in/callback`,
-      logoutUri: `${url}/console/sign-out`,
+it.live("people sign in at a real provider, and it signs them out at every replica", function* () {
+  const port = yield* closedPort
+  const url = `http://127.0.0.1:${port}`
+  const provider = yield* startOpenidProvider({
+    redirectUri: `${url}/console/sign-in/callback`,
+    logoutUri: `${url}/console/sign-out`,
+  })
+  const roles = { groups: { platform: "administrator", support: "operator" } }
+  const environment = { ...signInWith(provider.issuer, roles), ...(yield* onPostgres()) }
+  yield* Effect.gen(function* () {
+    const { go, submit } = makeBrowser()
+    const ask = (browser: typeof go, path: string, at = url) =>
+      Effect.map(
+        Effect.promise(() => browser(`${at}${path}`)),
+        ({ status, text }) => ({ status, json: JSON.parse(text) as unknown }),
+      )
+    /** Signs in at the provider's own pages: a name, any password, and consent. */
+    const signIn = Effect.fnUntraced(function* ({ go, submit }: ReturnType<typeof makeBrowser>, login: string) {
+      const form = yield* Effect.promise(() => go(`${url}/console/sign-in`))
+      const consent = yield* Effect.promise(() => submit(form, { login, password: "any" }))
+      return yield* Effect.promise(() => submit(consent))
     })
-    const roles = { groups: { platform: "administrator", support: "operator" } }
-    const environment = { ...signInWith(provider.issuer, roles), ...(yield* onPostgres()) }
-    yield* Effect.gen(function* () {
-      const { go, submit } = makeBrowser()
-      const ask = (browser: typeof go, path: string, at = url) =>
-        Effect.map(
-          Effect.promise(() => browser(`${at}${path}`)),
-          ({ status, text }) => ({ status, json: JSON.parse(text) as unknown }),
-        )
-      /** Signs in at the provider's own pages: a name, any password, and consent. */
-      const signIn = Effect.fnUntraced(function* ({ go, submit }: ReturnType<typeof makeBrowser>, login: string) {
-        const form = yield* Effect.promise(() => go(`${url}/console/sign-in`))
-        const consent = yield* Effect.promise(() => submit(form, { login, password: "any" }))
-        return yield* Effect.promise(() => submit(consent))
-      })
-      yield* signIn({ go, submit }, "jo")
-      const me = yield* ask(go, "/api/v0/sessions/current")
-      expect(me.json).toMatchObject({
-        principal: "person",
-        person: { subject: "jo", name: "Jo Doe", email: "jo@example.com", role: "administrator" },
-      })
-      // Whoever is signed in there already is not asked again.
-      yield* Effect.promise(() => go(`${url}/console/sign-in`))
-      expect((yield* ask(go, "/api/v0/sessions/current")).status).toBe(200)
+    yield* signIn({ go, submit }, "jo")
+    const me = yield* ask(go, "/api/v0/sessions/current")
+    expect(me.json).toMatchObject({
+      principal: "person",
+      person: { subject: "jo", name: "Jo Doe", email: "jo@example.com", role: "administrator" },
+    })
+    // Whoever is signed in there already is not asked again.
+    yield* Effect.promise(() => go(`${url}/console/sign-in`))
+    expect((yield* ask(go, "/api/v0/sessions/current")).status).toBe(200)
 
-      const vi = makeBrowser()
-      yield* signIn(vi, "vi")
-      expect((yield* ask(vi.go, "/api/v0/sessions/current")).json).toMatchObject({ person: { role: "operator" } })
-      const ex = makeBrowser()
-      const refused = yield* signIn(ex, "ex")
-      expect([refused.status, refused.text.includes("You have no access")]).toEqual([403, true])
-      expect((yield* ask(ex.go, "/api/v0/sessions/current")).status).toBe(401)
+    const vi = makeBrowser()
+    yield* signIn(vi, "vi")
+    expect((yield* ask(vi.go, "/api/v0/sessions/current")).json).toMatchObject({ person: { role: "operator" } })
+    const ex = makeBrowser()
+    const refused = yield* signIn(ex, "ex")
+    expect([refused.status, refused.text.includes("You have no access")]).toEqual([403, true])
+    expect((yield* ask(ex.go, "/api/v0/sessions/current")).status).toBe(401)
 
-      // They sign out at the provider, which tells the service.
-      const end = yield* Effect.promise(() => go(`${provider.issuer}/session/end`))
-      yield* Effect.promise(() => submit(end, { logout: "yes" }))
-      yield* until("the end of the session", ask(go, "/api/v0/sessions/current"), ({ status }) => status === 401)
-      expect((yield* ask(vi.go, "/api/v0/sessions/current")).status).toBe(200)
-      expect(provider.faults).toEqual([])
-    }).pipe(Effect.provide(TestServer.layer({ ...environment, PORT: String(port), BASE_URL: url })))
-  }).pipe(Effect.scoped),
-)
+    // They sign out at the provider, which tells the service.
+    const end = yield* Effect.promise(() => go(`${provider.issuer}/session/end`))
+    yield* Effect.promise(() => submit(end, { logout: "yes" }))
+    yield* until("the end of the session", ask(go, "/api/v0/sessions/current"), ({ status }) => status === 401)
+    expect((yield* ask(vi.go, "/api/v0/sessions/current")).status).toBe(200)
+    expect(provider.faults).toEqual([])
+  }).pipe(Effect.provide(TestServer.layer({ ...environment, PORT: String(port), BASE_URL: url })))
+})

@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, it } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import {
   clientSecret,
@@ -10,6 +9,7 @@ import {
   signInWith,
   signInWithClaims,
 } from "../../support/identityProvider.ts"
+import { it } from "../../support/it.ts"
 import { encodeToken, hs256, ps256, rs256, rs512, rsaKey } from "../../support/oidc.ts"
 import { adminToken, onPostgres, TestServer } from "../../support/server.ts"
 import { must } from "../operations.ts"

@@ -1,6 +1,6 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
+import { layer } from "../../support/it.ts"
 import { must } from "../operations.ts"
 import { makeTenant, type Tenant } from "../tenants.ts"
 import { adminToken, guarded, TestServer } from "../../support/server.ts"
@@ -51,8 +51,9 @@ const world = Effect.gen(function* () {
 })
 
 layer(TestServer.layer(guarded), { excludeTestServices: true })("keys in a portal", (it) => {
-  it.effect("a holder makes, renames, rotates and deletes keys within what the link allows, and sees their use", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "a holder makes, renames, rotates and deletes keys within what the link allows, and sees their use",
+    function* () {
       const { keys, projectId, send, tenant } = yield* world
       const allowed = { external_id: "customer_42", project_id: projectId, permissions: ["files.*", "users.read"] }
       const { call, me } = yield* portalOf(tenant, { keys: allowed })
@@ -112,11 +113,12 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("keys in a porta
       expect(yield* must(send, "POST", "/api/v0/keys/validate", used)).toMatchObject({ keyId: rotated.id, projectId })
       expect((yield* call("DELETE", `${keys}/${rotated.id}`)).json).toEqual({ deleted: true })
       expect((yield* send("POST", "/api/v0/keys/validate", used)).status).toBe(401)
-    }),
+    },
   )
 
-  it.effect("a holder neither sees nor changes a key of another holder or org, and not whether there is one", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "a holder neither sees nor changes a key of another holder or org, and not whether there is one",
+    function* () {
       const { keys, makeKey, orgId, tenant } = yield* world
       const stranger = yield* makeTenant(adminToken)
       const { call } = yield* portalOf(tenant, { keys: { external_id: "customer_42" } })
@@ -149,101 +151,93 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("keys in a porta
       expect((yield* call("GET", `/api/v0/orgs/${stranger.orgId}/keys`)).status).toBe(404)
       expect((yield* call("POST", `/api/v0/orgs/${stranger.orgId}/keys`, { name: "k" })).status).toBe(404)
       expect((yield* call("GET", `/api/v0/orgs/${orgId}/usage`)).status).toBe(403)
-    }),
+    },
   )
 
-  it.effect("a holder has at most max_keys, and as many that were rotated, however many ask at once", () =>
-    Effect.gen(function* () {
-      const { keys, tenant } = yield* world
-      const { call } = yield* portalOf(tenant, { keys: { external_id: "customer_42", max_keys: 3 } })
-      const make = call("POST", keys, { name: "k" })
-      const statuses = (yield* Effect.all(
-        Array.from({ length: 20 }, () => make),
-        { concurrency: "unbounded" },
-      )).map(({ status }) => status)
-      expect(statuses.filter((status) => status === 200)).toHaveLength(3)
-      expect(statuses.filter((status) => status === 409)).toHaveLength(17)
-      const all = ((yield* call("GET", keys)).json as { keys: ReadonlyArray<{ id: string }> }).keys
-      expect(all).toHaveLength(3)
-      for (const { id } of all) expect((yield* call("POST", `${keys}/${id}/rotate`, {})).status).toBe(200)
-      expect(errorOf(yield* make)).toEqual([409, expect.stringMatching(/^You have as many keys as you may: 3, .+\.$/)])
-      const live = ((yield* call("GET", keys)).json as { keys: ReadonlyArray<{ id: string; replacedBy: unknown }> })
-        .keys
-      expect(live).toHaveLength(6)
-      const newest = live.find(({ replacedBy }) => replacedBy === null)!
-      expect((yield* call("POST", `${keys}/${newest.id}/rotate`, {})).status).toBe(409)
-      // A deleted one makes room.
-      expect((yield* call("DELETE", `${keys}/${newest.id}`)).status).toBe(200)
-      expect((yield* make).status).toBe(200)
-    }),
-  )
+  it.effect("a holder has at most max_keys, and as many that were rotated, however many ask at once", function* () {
+    const { keys, tenant } = yield* world
+    const { call } = yield* portalOf(tenant, { keys: { external_id: "customer_42", max_keys: 3 } })
+    const make = call("POST", keys, { name: "k" })
+    const statuses = (yield* Effect.all(
+      Array.from({ length: 20 }, () => make),
+      { concurrency: "unbounded" },
+    )).map(({ status }) => status)
+    expect(statuses.filter((status) => status === 200)).toHaveLength(3)
+    expect(statuses.filter((status) => status === 409)).toHaveLength(17)
+    const all = ((yield* call("GET", keys)).json as { keys: ReadonlyArray<{ id: string }> }).keys
+    expect(all).toHaveLength(3)
+    for (const { id } of all) expect((yield* call("POST", `${keys}/${id}/rotate`, {})).status).toBe(200)
+    expect(errorOf(yield* make)).toEqual([409, expect.stringMatching(/^You have as many keys as you may: 3, .+\.$/)])
+    const live = ((yield* call("GET", keys)).json as { keys: ReadonlyArray<{ id: string; replacedBy: unknown }> }).keys
+    expect(live).toHaveLength(6)
+    const newest = live.find(({ replacedBy }) => replacedBy === null)!
+    expect((yield* call("POST", `${keys}/${newest.id}/rotate`, {})).status).toBe(409)
+    // A deleted one makes room.
+    expect((yield* call("DELETE", `${keys}/${newest.id}`)).status).toBe(200)
+    expect((yield* make).status).toBe(200)
+  })
 
-  it.effect("a key of a holder is no credential of Gatehouse, also after a rotation", () =>
-    Effect.gen(function* () {
-      const { keys, orgId, send, tenant } = yield* world
-      const { call } = yield* portalOf(tenant, { keys: { external_id: "customer_42", permissions: ["*"] } })
-      const made = (yield* call("POST", keys, { name: "k" })).json as { id: string; key: string }
-      const rotated = (yield* call("POST", `${keys}/${made.id}/rotate`, {})).json as { key: string }
-      for (const { key } of [made, rotated]) {
-        const requests = [
-          ["POST", "/v1/webhooks/list", {}],
-          ["POST", "/v1/jobs/list", {}],
-          ["POST", "/v1/portal/link", { keys: { external_id: "customer_7" } }],
-          ["GET", `/api/v0/orgs/${orgId}`, undefined],
-          ["GET", keys, undefined],
-          ["POST", "/api/v0/sessions", undefined],
-          ["POST", "/api/v0/keys/validate", { key }],
-        ] as const
-        for (const [method, path, json] of requests) {
-          const answer = yield* send(method, path, { as: key, ...(json === undefined ? {} : { json }) })
-          expect(errorOf(answer), path).toEqual([401, expect.stringContaining("made in a portal")])
-        }
-        expect((yield* send("POST", "/api/v0/keys/validate", { json: { key } })).status).toBe(200)
+  it.effect("a key of a holder is no credential of Gatehouse, also after a rotation", function* () {
+    const { keys, orgId, send, tenant } = yield* world
+    const { call } = yield* portalOf(tenant, { keys: { external_id: "customer_42", permissions: ["*"] } })
+    const made = (yield* call("POST", keys, { name: "k" })).json as { id: string; key: string }
+    const rotated = (yield* call("POST", `${keys}/${made.id}/rotate`, {})).json as { key: string }
+    for (const { key } of [made, rotated]) {
+      const requests = [
+        ["POST", "/v1/webhooks/list", {}],
+        ["POST", "/v1/jobs/list", {}],
+        ["POST", "/v1/portal/link", { keys: { external_id: "customer_7" } }],
+        ["GET", `/api/v0/orgs/${orgId}`, undefined],
+        ["GET", keys, undefined],
+        ["POST", "/api/v0/sessions", undefined],
+        ["POST", "/api/v0/keys/validate", { key }],
+      ] as const
+      for (const [method, path, json] of requests) {
+        const answer = yield* send(method, path, { as: key, ...(json === undefined ? {} : { json }) })
+        expect(errorOf(answer), path).toEqual([401, expect.stringContaining("made in a portal")])
       }
-    }),
-  )
+      expect((yield* send("POST", "/api/v0/keys/validate", { json: { key } })).status).toBe(200)
+    }
+  })
 
   it.effect(
     "only who manages the keys of an org lets a portal have some, and a portal has only what its link says",
-    () =>
-      Effect.gen(function* () {
-        const { keys, orgId, projectId, send, tenant } = yield* world
-        const stranger = yield* world
-        const projectKey = yield* must(send, "POST", "/api/v0/keys", { json: { name: "k", projectId }, as: adminToken })
-        const link = (json: object, as: string = tenant.key) => send("POST", "/v1/portal/link", { json, as })
-        const asked = { keys: { external_id: "c" } }
-        expect(errorOf(yield* link(asked, projectKey["key"] as string))).toEqual([403, expect.any(String)])
-        expect((yield* link({}, projectKey["key"] as string)).status).toBe(200)
-        expect(errorOf(yield* link({ webhooks: false }))).toEqual([400, expect.stringContaining("webhooks is false")])
-        const foreign = { keys: { external_id: "c", project_id: stranger.projectId } }
-        expect((yield* link(foreign)).status).toBe(404)
-        expect((yield* link({ keys: { external_id: "c", max_keys: 101 } })).status).toBe(400)
-        expect((yield* link({ keys: { external_id: "c", credits: 1 } })).status).toBe(400)
+    function* () {
+      const { keys, orgId, projectId, send, tenant } = yield* world
+      const stranger = yield* world
+      const projectKey = yield* must(send, "POST", "/api/v0/keys", { json: { name: "k", projectId }, as: adminToken })
+      const link = (json: object, as: string = tenant.key) => send("POST", "/v1/portal/link", { json, as })
+      const asked = { keys: { external_id: "c" } }
+      expect(errorOf(yield* link(asked, projectKey["key"] as string))).toEqual([403, expect.any(String)])
+      expect((yield* link({}, projectKey["key"] as string)).status).toBe(200)
+      expect(errorOf(yield* link({ webhooks: false }))).toEqual([400, expect.stringContaining("webhooks is false")])
+      const foreign = { keys: { external_id: "c", project_id: stranger.projectId } }
+      expect((yield* link(foreign)).status).toBe(404)
+      expect((yield* link({ keys: { external_id: "c", max_keys: 101 } })).status).toBe(400)
+      expect((yield* link({ keys: { external_id: "c", credits: 1 } })).status).toBe(400)
 
-        const webhooksAlone = yield* portalOf(tenant, {})
-        expect((yield* webhooksAlone.call("POST", "/v1/webhooks/list", {})).status).toBe(200)
-        expect(errorOf(yield* webhooksAlone.call("GET", keys))).toEqual([
-          403,
-          expect.stringContaining("its link allows"),
-        ])
-        expect((yield* webhooksAlone.call("POST", keys, { name: "k" })).status).toBe(403)
-        expect(webhooksAlone.me).toMatchObject({ keys: null })
-        expect(webhooksAlone.me.operations.filter((id) => id.startsWith("keys."))).toEqual([
-          "keys.validate",
-          "keys.token",
-        ])
+      const webhooksAlone = yield* portalOf(tenant, {})
+      expect((yield* webhooksAlone.call("POST", "/v1/webhooks/list", {})).status).toBe(200)
+      expect(errorOf(yield* webhooksAlone.call("GET", keys))).toEqual([403, expect.stringContaining("its link allows")])
+      expect((yield* webhooksAlone.call("POST", keys, { name: "k" })).status).toBe(403)
+      expect(webhooksAlone.me).toMatchObject({ keys: null })
+      expect(webhooksAlone.me.operations.filter((id) => id.startsWith("keys."))).toEqual([
+        "keys.validate",
+        "keys.token",
+      ])
 
-        const keysAlone = yield* portalOf(tenant, { ...asked, webhooks: false })
-        expect((yield* keysAlone.call("GET", keys)).status).toBe(200)
-        expect((yield* keysAlone.call("POST", "/v1/webhooks/list", {})).status).toBe(403)
-        expect((yield* keysAlone.call("GET", `/api/v0/live?orgId=${orgId}`)).status).toBe(403)
-        expect(keysAlone.me.operations).not.toContain("webhooks.list")
-        expect(keysAlone.me.operations).not.toContain("live.follow")
-      }),
+      const keysAlone = yield* portalOf(tenant, { ...asked, webhooks: false })
+      expect((yield* keysAlone.call("GET", keys)).status).toBe(200)
+      expect((yield* keysAlone.call("POST", "/v1/webhooks/list", {})).status).toBe(403)
+      expect((yield* keysAlone.call("GET", `/api/v0/live?orgId=${orgId}`)).status).toBe(403)
+      expect(keysAlone.me.operations).not.toContain("webhooks.list")
+      expect(keysAlone.me.operations).not.toContain("live.follow")
+    },
   )
 
-  it.effect("a session in a frame is a bearer token, without a cookie, and ends with the key that made its link", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "a session in a frame is a bearer token, without a cookie, and ends with the key that made its link",
+    function* () {
       const { makeKey, send, tenant } = yield* world
       const made = (yield* makeKey({ name: "backend" })) as { id: string; key: string }
       const { call, me, opened } = yield* portalOf({ ...tenant, headers: { "x-api-key": made.key } } as Tenant, {})
@@ -263,6 +257,6 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("keys in a porta
       const ended = [yield* call("GET", "/api/v0/sessions/current"), yield* call("POST", "/v1/webhooks/list", {})]
       for (const answer of ended) expect(errorOf(answer)).toEqual([401, "The session has ended: sign in again."])
       expect((yield* send("GET", "/api/v0/sessions/current", { as: `${me.token.slice(0, -1)}x` })).status).toBe(401)
-    }),
+    },
   )
 })

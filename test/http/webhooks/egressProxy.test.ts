@@ -1,8 +1,8 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
-import { describe, expect, it } from "@effect/vitest"
+import { describe, expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { trusted } from "../../support/certificate.ts"
 import { type ConnectProxy, makeConnectProxy, proxySecrets } from "../../support/connectProxy.ts"
+import { it } from "../../support/it.ts"
 import { closedPort, makeReceiver } from "../../support/receiver.ts"
 import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { zip } from "../../support/zip.ts"
@@ -25,8 +25,9 @@ const behindProxy = <A, E>(
   }).pipe(Effect.scoped)
 
 describe("a service with EGRESS_PROXY", () => {
-  it.live("in guarded mode sends deliveries, callbacks, tests, documentation and skills through the proxy", () =>
-    Effect.gen(function* () {
+  it.live(
+    "in guarded mode sends deliveries, callbacks, tests, documentation and skills through the proxy",
+    function* () {
       const tls = yield* trusted({ names: ["hooks.test"] })
       const receiver = yield* makeReceiver({ tls })
       const host = yield* makeReceiver({ tls })
@@ -72,72 +73,66 @@ describe("a service with EGRESS_PROXY", () => {
           for (const secret of proxySecrets) expect(logs() + spans()).not.toContain(secret)
         }),
       )
-    }).pipe(Effect.scoped),
+    },
   )
 
-  it.live("in open mode sends http through the proxy too", () =>
-    Effect.gen(function* () {
-      const receiver = yield* makeReceiver()
-      yield* behindProxy({}, (proxy) =>
-        Effect.gen(function* () {
-          const tenant = yield* makeTenant()
-          const id = yield* tenant.endpoint(`http://hooks.test:${receiver.port}/`)
-          expect(yield* tenant.call("webhooks/test", { id })).toMatchObject({ delivered: true })
-          expect(proxy.connected).toEqual([`hooks.test:${receiver.port}`])
-        }),
-      )
-    }).pipe(Effect.scoped),
-  )
+  it.live("in open mode sends http through the proxy too", function* () {
+    const receiver = yield* makeReceiver()
+    yield* behindProxy({}, (proxy) =>
+      Effect.gen(function* () {
+        const tenant = yield* makeTenant()
+        const id = yield* tenant.endpoint(`http://hooks.test:${receiver.port}/`)
+        expect(yield* tenant.call("webhooks/test", { id })).toMatchObject({ delivered: true })
+        expect(proxy.connected).toEqual([`hooks.test:${receiver.port}`])
+      }),
+    )
+  })
 
-  it.live("records a refusal of the proxy as an attempt, retries it, and answers 422 for a document", () =>
-    Effect.gen(function* () {
-      const receiver = yield* makeReceiver({ tls: yield* trusted({ names: ["hooks.test"] }) })
-      const url = `https://hooks.test:${receiver.port}/`
-      yield* behindProxy(guarded, (proxy) =>
-        Effect.gen(function* () {
-          const { send } = yield* TestServer
-          const tenant = yield* makeTenant(adminToken)
-          const id = yield* tenant.endpoint(url)
-          proxy.behave(403)
-          const error = "The egress proxy refused the connection with status 403."
-          expect(yield* tenant.call("webhooks/test", { id })).toMatchObject({ delivered: false, status: null, error })
-          const { projectId } = yield* must(send, "POST", "/api/v0/projects", {
-            json: { name: "docs", orgId: tenant.orgId },
-            as: adminToken,
-          })
-          const { key } = yield* must(send, "POST", "/api/v0/keys", { json: { name: "k", projectId }, as: adminToken })
-          const refused = yield* send("POST", "/api/svc/chat", {
-            json: { messages: [{ role: "user", content: "How?" }], docsZipUrl: url },
-            as: key!,
-          })
-          expect([refused.status, refused.text]).toEqual([422, expect.stringContaining(error.slice(0, -1))])
-
-          proxy.behave(403, "connect")
-          const { delivery_id } = yield* tenant.attempted(yield* tenant.finished(), 2)
-          const { attempt_log, state } = yield* tenant.delivery(delivery_id)
-          expect(state).toBe("delivered")
-          expect(attempt_log[0]).toMatchObject({ status: null, failure: "connection", error })
-          expect(receiver.received.length).toBe(1)
-        }),
-      )
-    }).pipe(Effect.scoped),
-  )
-
-  it.live("records an attempt when the proxy is down, and refuses private literal addresses at creation", () =>
-    Effect.gen(function* () {
-      const EGRESS_PROXY = `http://127.0.0.1:${yield* closedPort}`
-      yield* Effect.gen(function* () {
+  it.live("records a refusal of the proxy as an attempt, retries it, and answers 422 for a document", function* () {
+    const receiver = yield* makeReceiver({ tls: yield* trusted({ names: ["hooks.test"] }) })
+    const url = `https://hooks.test:${receiver.port}/`
+    yield* behindProxy(guarded, (proxy) =>
+      Effect.gen(function* () {
+        const { send } = yield* TestServer
         const tenant = yield* makeTenant(adminToken)
-        const literal = yield* tenant.ask("webhooks/create", { url: "https://10.0.0.1/", signing_secret: "s" })
-        expect(literal.status).toBe(400)
-        yield* tenant.endpoint("https://hooks.test/")
-        const { delivery_id } = yield* tenant.attempted(yield* tenant.finished(), 4)
+        const id = yield* tenant.endpoint(url)
+        proxy.behave(403)
+        const error = "The egress proxy refused the connection with status 403."
+        expect(yield* tenant.call("webhooks/test", { id })).toMatchObject({ delivered: false, status: null, error })
+        const { projectId } = yield* must(send, "POST", "/api/v0/projects", {
+          json: { name: "docs", orgId: tenant.orgId },
+          as: adminToken,
+        })
+        const { key } = yield* must(send, "POST", "/api/v0/keys", { json: { name: "k", projectId }, as: adminToken })
+        const refused = yield* send("POST", "/api/svc/chat", {
+          json: { messages: [{ role: "user", content: "How?" }], docsZipUrl: url },
+          as: key!,
+        })
+        expect([refused.status, refused.text]).toEqual([422, expect.stringContaining(error.slice(0, -1))])
+
+        proxy.behave(403, "connect")
+        const { delivery_id } = yield* tenant.attempted(yield* tenant.finished(), 2)
         const { attempt_log, state } = yield* tenant.delivery(delivery_id)
-        expect(state).toBe("failed")
-        expect(attempt_log.map(({ error }) => error)).toEqual(
-          Array.from({ length: 4 }, () => "The connection to the egress proxy failed (ECONNREFUSED)."),
-        )
-      }).pipe(Effect.provide(TestServer.layer(onPostgres({ ...guarded, ...retries, EGRESS_PROXY }))))
-    }).pipe(Effect.scoped),
-  )
+        expect(state).toBe("delivered")
+        expect(attempt_log[0]).toMatchObject({ status: null, failure: "connection", error })
+        expect(receiver.received.length).toBe(1)
+      }),
+    )
+  })
+
+  it.live("records an attempt when the proxy is down, and refuses private literal addresses at creation", function* () {
+    const EGRESS_PROXY = `http://127.0.0.1:${yield* closedPort}`
+    yield* Effect.gen(function* () {
+      const tenant = yield* makeTenant(adminToken)
+      const literal = yield* tenant.ask("webhooks/create", { url: "https://10.0.0.1/", signing_secret: "s" })
+      expect(literal.status).toBe(400)
+      yield* tenant.endpoint("https://hooks.test/")
+      const { delivery_id } = yield* tenant.attempted(yield* tenant.finished(), 4)
+      const { attempt_log, state } = yield* tenant.delivery(delivery_id)
+      expect(state).toBe("failed")
+      expect(attempt_log.map(({ error }) => error)).toEqual(
+        Array.from({ length: 4 }, () => "The connection to the egress proxy failed (ECONNREFUSED)."),
+      )
+    }).pipe(Effect.provide(TestServer.layer(onPostgres({ ...guarded, ...retries, EGRESS_PROXY }))))
+  })
 })

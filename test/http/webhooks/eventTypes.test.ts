@@ -1,6 +1,6 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
-import { expect, it, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
+import { it, layer } from "../../support/it.ts"
 import { makeReceiver } from "../../support/receiver.ts"
 import { adminToken as as, embedded, onPostgres, TestServer } from "../../support/server.ts"
 import { twoReplicas } from "../keys/keyRaces.ts"
@@ -33,8 +33,9 @@ const servers = {
 }
 for (const [database, server] of Object.entries(servers)) {
   layer(server, { excludeTestServices: true })(`the catalogue on ${database}`, (it) => {
-    it.effect("types are created, changed version by version, listed in pages and deleted; another org sees none", () =>
-      Effect.gen(function* () {
+    it.effect(
+      "types are created, changed version by version, listed in pages and deleted; another org sees none",
+      function* () {
         const [tenant, other] = [yield* makeTenant(), yield* makeTenant()]
         yield* tenant.call("event-types/create", invoicePaid)
         yield* tenant.call("event-types/create", { name: "a.first" })
@@ -65,41 +66,40 @@ for (const [database, server] of Object.entries(servers)) {
         expect(yield* other.call("event-types/list", {})).toEqual({ event_types: [], next_cursor: null })
         yield* tenant.call("event-types/delete", { name: "a.first" })
         expect((yield* tenant.ask("event-types/get", { name: "a.first" })).status).toBe(404)
-      }),
+      },
     )
 
-    it.effect("what cannot be in a catalogue is a 400 that names its place", () =>
-      Effect.gen(function* () {
-        const tenant = yield* makeTenant()
-        yield* tenant.call("event-types/create", { name: "a.kept", schemas: { "1": v1 } })
-        const many = Object.fromEntries(Array.from({ length: 21 }, (_, n) => [`v${n}`, true]))
-        for (const [fields, sentence] of [
-          [{ schemas: { "1": { $ref: "other.json" } } }, "schemas.1.$ref must be a place in this schema"],
-          [{ schemas: { "1": { items: { $ref: "#" } } } }, "schemas.1.items.$ref leads back to itself"],
-          [{ schemas: { "1": 1 } }, "schemas.1 must be a JSON Schema"],
-          [{ schemas: { "a b": {} } }, "schemas.a b must be a version: 1 to 32 letters"],
-          [{ schemas: many }, "schemas must have at most 20 versions."],
-          [{ schemas: { "1": { title: "x".repeat(65_536) } } }, "schemas.1 must have at most 64 KiB of JSON."],
-          [{ example: "x".repeat(65_536) }, "example must have at most 64 KiB of JSON."],
-          [{ schemas: { "1": v1 }, example: { invoice: 1 } }, "example.invoice must be a string."],
+    it.effect("what cannot be in a catalogue is a 400 that names its place", function* () {
+      const tenant = yield* makeTenant()
+      yield* tenant.call("event-types/create", { name: "a.kept", schemas: { "1": v1 } })
+      const many = Object.fromEntries(Array.from({ length: 21 }, (_, n) => [`v${n}`, true]))
+      for (const [fields, sentence] of [
+        [{ schemas: { "1": { $ref: "other.json" } } }, "schemas.1.$ref must be a place in this schema"],
+        [{ schemas: { "1": { items: { $ref: "#" } } } }, "schemas.1.items.$ref leads back to itself"],
+        [{ schemas: { "1": 1 } }, "schemas.1 must be a JSON Schema"],
+        [{ schemas: { "a b": {} } }, "schemas.a b must be a version: 1 to 32 letters"],
+        [{ schemas: many }, "schemas must have at most 20 versions."],
+        [{ schemas: { "1": { title: "x".repeat(65_536) } } }, "schemas.1 must have at most 64 KiB of JSON."],
+        [{ example: "x".repeat(65_536) }, "example must have at most 64 KiB of JSON."],
+        [{ schemas: { "1": v1 }, example: { invoice: 1 } }, "example.invoice must be a string."],
+      ] as const) {
+        for (const request of [
+          ["create", { name: "a.new", ...fields }],
+          ["update", { name: "a.kept", ...fields }],
         ] as const) {
-          for (const request of [
-            ["create", { name: "a.new", ...fields }],
-            ["update", { name: "a.kept", ...fields }],
-          ] as const) {
-            const answer = yield* tenant.ask(`event-types/${request[0]}`, request[1])
-            expect(refusal(answer)).toEqual([400, expect.stringContaining(sentence)])
-          }
+          const answer = yield* tenant.ask(`event-types/${request[0]}`, request[1])
+          expect(refusal(answer)).toEqual([400, expect.stringContaining(sentence)])
         }
-        const own = yield* tenant.ask("event-types/create", { name: "key.created" })
-        expect(own.status).toBe(400)
-        expect(yield* tenant.call("event-types/list", {})).toMatchObject({ event_types: [{ name: "a.kept" }] })
-      }),
-    )
+      }
+      const own = yield* tenant.ask("event-types/create", { name: "key.created" })
+      expect(own.status).toBe(400)
+      expect(yield* tenant.call("event-types/list", {})).toMatchObject({ event_types: [{ name: "a.kept" }] })
+    })
 
     /** Promise (Catalogues) */
-    it.effect("a strict org publishes what its catalogue has, and says where a payload breaks the newest schema", () =>
-      Effect.gen(function* () {
+    it.effect(
+      "a strict org publishes what its catalogue has, and says where a payload breaks the newest schema",
+      function* () {
         const tenant = yield* makeTenant()
         yield* tenant.call("event-types/create", invoicePaid)
         yield* tenant.call("event-types/create", { name: "a.any" })
@@ -139,41 +139,37 @@ for (const [database, server] of Object.entries(servers)) {
         expect((yield* publish("a.any", null)).status).toBe(400)
         yield* setStrict(tenant, false)
         expect((yield* publish("unknown.type", 1)).status).toBe(200)
-      }),
+      },
     )
 
-    it.effect("a test of a type without data sends its example", () =>
-      Effect.gen(function* () {
-        const tenant = yield* makeTenant()
-        yield* tenant.call("event-types/create", invoicePaid)
-        yield* tenant.call("event-types/create", { name: "a.bare" })
-        const receiver = yield* makeReceiver()
-        const id = yield* tenant.endpoint(receiver.url)
-        const dataOf = (fields: object) =>
-          Effect.map(
-            tenant.call("webhooks/test", { id, ...fields }),
-            ({ payload }) => JSON.parse(payload!).data as unknown,
-          )
-        expect(yield* dataOf({ type: "invoice.paid" })).toEqual(invoicePaid.example)
-        expect(yield* dataOf({ type: "invoice.paid", data: 1 })).toBe(1)
-        expect(yield* dataOf({ type: "a.bare" })).toEqual({ test: true })
-      }),
-    )
+    it.effect("a test of a type without data sends its example", function* () {
+      const tenant = yield* makeTenant()
+      yield* tenant.call("event-types/create", invoicePaid)
+      yield* tenant.call("event-types/create", { name: "a.bare" })
+      const receiver = yield* makeReceiver()
+      const id = yield* tenant.endpoint(receiver.url)
+      const dataOf = (fields: object) =>
+        Effect.map(
+          tenant.call("webhooks/test", { id, ...fields }),
+          ({ payload }) => JSON.parse(payload!).data as unknown,
+        )
+      expect(yield* dataOf({ type: "invoice.paid" })).toEqual(invoicePaid.example)
+      expect(yield* dataOf({ type: "invoice.paid", data: 1 })).toBe(1)
+      expect(yield* dataOf({ type: "a.bare" })).toEqual({ test: true })
+    })
 
-    it.effect("a portal session reads the catalogue and changes nothing in it", () =>
-      Effect.gen(function* () {
-        const tenant = yield* makeTenant()
-        yield* tenant.call("event-types/create", invoicePaid)
-        const { send } = yield* TestServer
-        const { headers } = yield* openPortal(yield* portalLink(tenant.headers))
-        const ask = (path: string, json: object) => send("POST", `/v1/event-types/${path}`, { json, headers })
-        expect((yield* ask("list", {})).json).toMatchObject({ event_types: [{ example: invoicePaid.example }] })
-        expect((yield* ask("get", { name: "invoice.paid" })).status).toBe(200)
-        for (const path of ["create", "update", "delete"]) {
-          expect((yield* ask(path, { name: "invoice.paid" })).status).toBe(403)
-        }
-      }),
-    )
+    it.effect("a portal session reads the catalogue and changes nothing in it", function* () {
+      const tenant = yield* makeTenant()
+      yield* tenant.call("event-types/create", invoicePaid)
+      const { send } = yield* TestServer
+      const { headers } = yield* openPortal(yield* portalLink(tenant.headers))
+      const ask = (path: string, json: object) => send("POST", `/v1/event-types/${path}`, { json, headers })
+      expect((yield* ask("list", {})).json).toMatchObject({ event_types: [{ example: invoicePaid.example }] })
+      expect((yield* ask("get", { name: "invoice.paid" })).status).toBe(200)
+      for (const path of ["create", "update", "delete"]) {
+        expect((yield* ask(path, { name: "invoice.paid" })).status).toBe(403)
+      }
+    })
   })
 }
 
@@ -182,33 +178,31 @@ for (const [database, server] of Object.entries(servers)) {
  * Promise (Catalogues): A changed catalogue, or a changed setting of strict events, holds at every replica from its
  * answer on; a refusal names the place in the payload.
  */
-it.live("a changed catalogue or setting holds at the other replica from the answer on", () =>
-  Effect.gen(function* () {
-    const [one, other] = yield* twoReplicas
-    const { orgId } = yield* must(one.send, "POST", "/api/v0/orgs", { json: { name: "o" }, as })
-    const headers = { "x-org-id": orgId! }
-    const call = (path: string, json: object) => must(one.send, "POST", `/v1/${path}`, { json, headers, as })
-    const strict = (strictEvents: boolean) =>
-      must(one.send, "PATCH", `/api/v0/orgs/${orgId}`, { json: { strictEvents }, as })
-    const publishes = (data: unknown) =>
-      Effect.map(
-        other.send("POST", "/v1/events/publish", { json: { type: "a.b", data }, headers, as }),
-        ({ status }) => status,
-      )
+it.live("a changed catalogue or setting holds at the other replica from the answer on", function* () {
+  const [one, other] = yield* twoReplicas
+  const { orgId } = yield* must(one.send, "POST", "/api/v0/orgs", { json: { name: "o" }, as })
+  const headers = { "x-org-id": orgId! }
+  const call = (path: string, json: object) => must(one.send, "POST", `/v1/${path}`, { json, headers, as })
+  const strict = (strictEvents: boolean) =>
+    must(one.send, "PATCH", `/api/v0/orgs/${orgId}`, { json: { strictEvents }, as })
+  const publishes = (data: unknown) =>
+    Effect.map(
+      other.send("POST", "/v1/events/publish", { json: { type: "a.b", data }, headers, as }),
+      ({ status }) => status,
+    )
+  yield* call("event-types/create", { name: "a.b", schemas: { "1": { type: "number" } } })
+  expect(yield* publishes("")).toBe(200)
+  for (let n = 0; n < 5; n++) {
+    yield* strict(true)
+    expect([yield* publishes(""), yield* publishes(1)]).toEqual([400, 200])
+    yield* call("event-types/update", { name: "a.b", schemas: { "2": { type: "string" } } })
+    expect([yield* publishes(""), yield* publishes(1)]).toEqual([200, 400])
+    yield* call("event-types/update", { name: "a.b", schemas: { "2": null } })
+    expect([yield* publishes(""), yield* publishes(1)]).toEqual([400, 200])
+    yield* call("event-types/delete", { name: "a.b" })
+    expect([yield* publishes(""), yield* publishes(1)]).toEqual([400, 400])
     yield* call("event-types/create", { name: "a.b", schemas: { "1": { type: "number" } } })
-    expect(yield* publishes("")).toBe(200)
-    for (let n = 0; n < 5; n++) {
-      yield* strict(true)
-      expect([yield* publishes(""), yield* publishes(1)]).toEqual([400, 200])
-      yield* call("event-types/update", { name: "a.b", schemas: { "2": { type: "string" } } })
-      expect([yield* publishes(""), yield* publishes(1)]).toEqual([200, 400])
-      yield* call("event-types/update", { name: "a.b", schemas: { "2": null } })
-      expect([yield* publishes(""), yield* publishes(1)]).toEqual([400, 200])
-      yield* call("event-types/delete", { name: "a.b" })
-      expect([yield* publishes(""), yield* publishes(1)]).toEqual([400, 400])
-      yield* call("event-types/create", { name: "a.b", schemas: { "1": { type: "number" } } })
-      yield* strict(false)
-      expect([yield* publishes(""), yield* publishes(1)]).toEqual([200, 200])
-    }
-  }),
-)
+    yield* strict(false)
+    expect([yield* publishes(""), yield* publishes(1)]).toEqual([200, 200])
+  }
+})

@@ -1,6 +1,6 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
+import { layer } from "../../support/it.ts"
 import { adminToken, guarded, onPostgres, TestServer } from "../../support/server.ts"
 import { keysOf } from "../operations.ts"
 import { makeTenant, type Tenant } from "../tenants.ts"
@@ -61,44 +61,43 @@ const badUrls: ReadonlyArray<readonly [string, RegExp]> = [
 ]
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("webhook endpoints", (it) => {
-  it.effect("are created, listed oldest first, changed and deleted, with exactly the documented fields", () =>
-    Effect.gen(function* () {
-      const tenant = yield* makeTenant()
-      const created = yield* tenant.ask("webhooks/create", { url, signing_secret: secret })
-      expect([created.status, String(keysOf(created.json))]).toEqual([200, "message,success,webhook_endpoint_id"])
-      expect(created.headers).toMatchObject({ "content-type": "application/json", "cache-control": "no-store" })
-      const { success, message, webhook_endpoint_id: id } = created.json as Record<string, string>
-      expect([success, typeof message]).toEqual([true, "string"])
-      expect(id).toMatch(ulid)
-      const second = yield* tenant.endpoint(`${url}?2`, { description: " second \u{1f4da} ", active: false })
-      const [one, two, ...more] = yield* list(tenant)
-      expect(String(keysOf(one))).toBe(
-        "active,created_at,deactivated_reason,description,failing_since,updated_at,url,webhook_endpoint_id",
-      )
-      expect(one).toMatchObject({ webhook_endpoint_id: id, url, description: null, active: true })
-      expect(two).toMatchObject({ webhook_endpoint_id: second, description: " second \u{1f4da} ", active: false })
-      expect(more).toEqual([])
-      for (const at of [one!.created_at, one!.updated_at]) expect(at).toMatch(time)
+  it.effect("are created, listed oldest first, changed and deleted, with exactly the documented fields", function* () {
+    const tenant = yield* makeTenant()
+    const created = yield* tenant.ask("webhooks/create", { url, signing_secret: secret })
+    expect([created.status, String(keysOf(created.json))]).toEqual([200, "message,success,webhook_endpoint_id"])
+    expect(created.headers).toMatchObject({ "content-type": "application/json", "cache-control": "no-store" })
+    const { success, message, webhook_endpoint_id: id } = created.json as Record<string, string>
+    expect([success, typeof message]).toEqual([true, "string"])
+    expect(id).toMatch(ulid)
+    const second = yield* tenant.endpoint(`${url}?2`, { description: " second \u{1f4da} ", active: false })
+    const [one, two, ...more] = yield* list(tenant)
+    expect(String(keysOf(one))).toBe(
+      "active,created_at,deactivated_reason,description,failing_since,updated_at,url,webhook_endpoint_id",
+    )
+    expect(one).toMatchObject({ webhook_endpoint_id: id, url, description: null, active: true })
+    expect(two).toMatchObject({ webhook_endpoint_id: second, description: " second \u{1f4da} ", active: false })
+    expect(more).toEqual([])
+    for (const at of [one!.created_at, one!.updated_at]) expect(at).toMatch(time)
 
-      const changed = yield* tenant.ask("webhooks/update", { id, url: `${url}?1` })
-      expect([changed.status, String(keysOf(changed.json))]).toEqual([200, "message,success"])
-      expect(yield* list(tenant)).toEqual([
-        { ...one, url: `${url}?1`, updated_at: expect.stringMatching(time) as unknown },
-        two,
-      ])
-      const deleted = yield* tenant.ask("webhooks/delete", { id: second })
-      expect([deleted.status, String(keysOf(deleted.json))]).toEqual([200, "message,success"])
-      expect((yield* list(tenant)).map((endpoint) => endpoint.webhook_endpoint_id)).toEqual([id])
-      for (const path of ["webhooks/delete", "webhooks/test"]) {
-        expect((yield* tenant.ask(path, { id: second })).status, path).toBe(404)
-      }
-      expect((yield* tenant.ask("webhooks/update", { id: second, active: true })).status).toBe(404)
-      expect((yield* tenant.ask("webhooks/update", { id: nobody, url: "https://a.example" })).status).toBe(404)
-    }),
-  )
+    const changed = yield* tenant.ask("webhooks/update", { id, url: `${url}?1` })
+    expect([changed.status, String(keysOf(changed.json))]).toEqual([200, "message,success"])
+    expect(yield* list(tenant)).toEqual([
+      { ...one, url: `${url}?1`, updated_at: expect.stringMatching(time) as unknown },
+      two,
+    ])
+    const deleted = yield* tenant.ask("webhooks/delete", { id: second })
+    expect([deleted.status, String(keysOf(deleted.json))]).toEqual([200, "message,success"])
+    expect((yield* list(tenant)).map((endpoint) => endpoint.webhook_endpoint_id)).toEqual([id])
+    for (const path of ["webhooks/delete", "webhooks/test"]) {
+      expect((yield* tenant.ask(path, { id: second })).status, path).toBe(404)
+    }
+    expect((yield* tenant.ask("webhooks/update", { id: second, active: true })).status).toBe(404)
+    expect((yield* tenant.ask("webhooks/update", { id: nobody, url: "https://a.example" })).status).toBe(404)
+  })
 
-  it.effect("an update changes each field separately; a missing field stays, and null is not a missing field", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "an update changes each field separately; a missing field stays, and null is not a missing field",
+    function* () {
       const tenant = yield* makeTenant()
       const id = yield* tenant.endpoint(url, { description: "first" })
       const update = (fields: object) => tenant.call("webhooks/update", { id, ...fields })
@@ -152,91 +151,83 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("webhook en
         expect(yield* refusal(tenant, path, { id: "" })).toBe("id must be at least 1 character.")
       }
       expect(yield* now).toEqual(after)
-    }),
+    },
   )
 
-  it.effect("a url is absolute http or https without credentials, with at most 2,048 characters", () =>
-    Effect.gen(function* () {
-      const tenant = yield* makeTenant()
-      const id = yield* tenant.endpoint(url)
-      for (const [bad, sentence] of badUrls) {
-        expect(yield* refusal(tenant, "webhooks/create", { url: bad, signing_secret: secret }), bad).toMatch(sentence)
-        expect(yield* refusal(tenant, "webhooks/update", { id, url: bad }), bad).toMatch(sentence)
-        const callback = yield* refusal(tenant, "jobs/create", { workflow: "w", callback_url: bad })
-        expect(callback, bad).toMatch(/^callback_url must /)
-        const scheduled = { workflow: "w", cron: "0 4 * * *", callback_url: bad }
-        expect(yield* refusal(tenant, "schedules/create", scheduled), bad).toBe(callback)
-      }
-      const good = [
-        `${url}?${"a".repeat(2_048 - url.length - 1)}`,
-        "http://receiver.example",
-        "HTTPS://RECEIVER.example:8443/%20?q=@#f",
-        "http://127.0.0.1:4000",
-        "http://[::1]:4000/",
-        "https://пример.example/путь",
-      ]
-      for (const one of good) yield* tenant.endpoint(one)
-      // Stored as it was sent.
-      expect((yield* list(tenant)).map((endpoint) => endpoint.url)).toEqual([url, ...good])
-    }),
-  )
+  it.effect("a url is absolute http or https without credentials, with at most 2,048 characters", function* () {
+    const tenant = yield* makeTenant()
+    const id = yield* tenant.endpoint(url)
+    for (const [bad, sentence] of badUrls) {
+      expect(yield* refusal(tenant, "webhooks/create", { url: bad, signing_secret: secret }), bad).toMatch(sentence)
+      expect(yield* refusal(tenant, "webhooks/update", { id, url: bad }), bad).toMatch(sentence)
+      const callback = yield* refusal(tenant, "jobs/create", { workflow: "w", callback_url: bad })
+      expect(callback, bad).toMatch(/^callback_url must /)
+      const scheduled = { workflow: "w", cron: "0 4 * * *", callback_url: bad }
+      expect(yield* refusal(tenant, "schedules/create", scheduled), bad).toBe(callback)
+    }
+    const good = [
+      `${url}?${"a".repeat(2_048 - url.length - 1)}`,
+      "http://receiver.example",
+      "HTTPS://RECEIVER.example:8443/%20?q=@#f",
+      "http://127.0.0.1:4000",
+      "http://[::1]:4000/",
+      "https://пример.example/путь",
+    ]
+    for (const one of good) yield* tenant.endpoint(one)
+    // Stored as it was sent.
+    expect((yield* list(tenant)).map((endpoint) => endpoint.url)).toEqual([url, ...good])
+  })
 
-  it.effect("a signing_secret has 1 to 512 characters, and is in no answer", () =>
-    Effect.gen(function* () {
-      const tenant = yield* makeTenant()
-      for (const good of ["s", "a".repeat(512), "ключ", secret]) {
-        const id = yield* tenant.endpoint(url, { signing_secret: good })
-        yield* tenant.call("webhooks/update", { id, signing_secret: good })
-      }
-      expect((yield* tenant.ask("webhooks/list")).text).not.toMatch(/secret|whsec_|ключ|aaaa/)
-      const [{ webhook_endpoint_id: id } = { webhook_endpoint_id: "" }] = yield* list(tenant)
-      for (const [bad, sentence] of [
-        ["", "signing_secret must be at least 1 character."],
-        ["a".repeat(513), "signing_secret must be at most 512 characters."],
-        ["a\0b", "signing_secret must be text without NUL characters or lone surrogates."],
-        ["a\udc00", "signing_secret must be text without NUL characters or lone surrogates."],
-      ] as const) {
-        expect(yield* refusal(tenant, "webhooks/create", { url, signing_secret: bad })).toBe(sentence)
-        expect(yield* refusal(tenant, "webhooks/update", { id, signing_secret: bad })).toBe(sentence)
-        const callback = sentence.replace("signing", "callback")
-        expect(yield* refusal(tenant, "jobs/create", { workflow: "w", callback_secret: bad })).toBe(callback)
-      }
-    }),
-  )
+  it.effect("a signing_secret has 1 to 512 characters, and is in no answer", function* () {
+    const tenant = yield* makeTenant()
+    for (const good of ["s", "a".repeat(512), "ключ", secret]) {
+      const id = yield* tenant.endpoint(url, { signing_secret: good })
+      yield* tenant.call("webhooks/update", { id, signing_secret: good })
+    }
+    expect((yield* tenant.ask("webhooks/list")).text).not.toMatch(/secret|whsec_|ключ|aaaa/)
+    const [{ webhook_endpoint_id: id } = { webhook_endpoint_id: "" }] = yield* list(tenant)
+    for (const [bad, sentence] of [
+      ["", "signing_secret must be at least 1 character."],
+      ["a".repeat(513), "signing_secret must be at most 512 characters."],
+      ["a\0b", "signing_secret must be text without NUL characters or lone surrogates."],
+      ["a\udc00", "signing_secret must be text without NUL characters or lone surrogates."],
+    ] as const) {
+      expect(yield* refusal(tenant, "webhooks/create", { url, signing_secret: bad })).toBe(sentence)
+      expect(yield* refusal(tenant, "webhooks/update", { id, signing_secret: bad })).toBe(sentence)
+      const callback = sentence.replace("signing", "callback")
+      expect(yield* refusal(tenant, "jobs/create", { workflow: "w", callback_secret: bad })).toBe(callback)
+    }
+  })
 })
 
 layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("in guarded mode", (it) => {
-  it.effect("lists select one type, not a pattern, and nothing by an unknown id", () =>
-    Effect.gen(function* () {
-      const tenant = yield* makeTenant(adminToken)
-      const pattern = "an exact event type, such as invoice.paid: a list takes no patterns"
-      for (const type of ["invoice.*", "*"]) {
-        const fault = yield* refusal(tenant, "webhooks/deliveries/list", { event_type: type })
-        expect(fault).toBe(`event_type must be ${pattern}.`)
-        expect(yield* refusal(tenant, "events/list", { type })).toBe(`type must be ${pattern}.`)
-      }
-      for (const filter of [{ webhook_endpoint_id: "nope" }, { job_id: "nope" }, { event_type: "Other" }]) {
-        const { json } = yield* tenant.ask("webhooks/deliveries/list", filter)
-        expect(json, JSON.stringify(filter)).toEqual({ deliveries: [], next_cursor: null })
-      }
-    }),
-  )
+  it.effect("lists select one type, not a pattern, and nothing by an unknown id", function* () {
+    const tenant = yield* makeTenant(adminToken)
+    const pattern = "an exact event type, such as invoice.paid: a list takes no patterns"
+    for (const type of ["invoice.*", "*"]) {
+      const fault = yield* refusal(tenant, "webhooks/deliveries/list", { event_type: type })
+      expect(fault).toBe(`event_type must be ${pattern}.`)
+      expect(yield* refusal(tenant, "events/list", { type })).toBe(`type must be ${pattern}.`)
+    }
+    for (const filter of [{ webhook_endpoint_id: "nope" }, { job_id: "nope" }, { event_type: "Other" }]) {
+      const { json } = yield* tenant.ask("webhooks/deliveries/list", filter)
+      expect(json, JSON.stringify(filter)).toEqual({ deliveries: [], next_cursor: null })
+    }
+  })
 
-  it.effect("urls that receive webhooks must be https", () =>
-    Effect.gen(function* () {
-      const tenant = yield* makeTenant(adminToken)
-      const id = yield* tenant.endpoint(url)
-      const http = "http://receiver.example"
-      const sentence = "url must be an https URL."
-      expect(yield* refusal(tenant, "webhooks/create", { url: http, signing_secret: secret })).toBe(sentence)
-      expect(yield* refusal(tenant, "webhooks/update", { id, url: http })).toBe(sentence)
-      const callback = { workflow: "w", callback_url: http, callback_secret: secret }
-      expect(yield* refusal(tenant, "jobs/create", callback)).toBe(`callback_${sentence}`)
-      const schedule = { ...callback, cron: "0 4 * * *" }
-      expect(yield* refusal(tenant, "schedules/create", schedule)).toBe(`callback_${sentence}`)
-      expect(yield* refusal(tenant, "webhooks/create", { url: "receiver", signing_secret: secret })).toBe(
-        "url must be an absolute https URL.",
-      )
-    }),
-  )
+  it.effect("urls that receive webhooks must be https", function* () {
+    const tenant = yield* makeTenant(adminToken)
+    const id = yield* tenant.endpoint(url)
+    const http = "http://receiver.example"
+    const sentence = "url must be an https URL."
+    expect(yield* refusal(tenant, "webhooks/create", { url: http, signing_secret: secret })).toBe(sentence)
+    expect(yield* refusal(tenant, "webhooks/update", { id, url: http })).toBe(sentence)
+    const callback = { workflow: "w", callback_url: http, callback_secret: secret }
+    expect(yield* refusal(tenant, "jobs/create", callback)).toBe(`callback_${sentence}`)
+    const schedule = { ...callback, cron: "0 4 * * *" }
+    expect(yield* refusal(tenant, "schedules/create", schedule)).toBe(`callback_${sentence}`)
+    expect(yield* refusal(tenant, "webhooks/create", { url: "receiver", signing_secret: secret })).toBe(
+      "url must be an absolute https URL.",
+    )
+  })
 })

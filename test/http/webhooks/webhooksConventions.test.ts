@@ -1,7 +1,7 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { gzipSync } from "node:zlib"
+import { layer } from "../../support/it.ts"
 import { onPostgres, TestServer } from "../../support/server.ts"
 import type { WireAnswer, WireRequest } from "../../support/wire.ts"
 import { keysOf } from "../operations.ts"
@@ -100,199 +100,186 @@ const server = TestServer.layer(
 )
 
 layer(server, { excludeTestServices: true })("conventions of the webhook interface", (it) => {
-  it.effect("every operation answers 200 with exactly its fields, and refuses an unknown field", () =>
-    Effect.gen(function* () {
-      for (const [name, { path, request }] of webhookEntries) {
-        const tenant = yield* makeTenant()
-        const body = webhookBody(name, yield* makeThings(tenant))
-        // An operation without a body reads none.
-        if (request !== undefined) {
-          const refused = yield* asking(tenant, path)({ json: { ...body, unknown_field: { a: [1] } } })
-          expect(expectError(refused, 400, name)).toMatch(
-            /unknown_field is not a field of this operation \(the nearest is |unknown_field is not a field of this operation, which has none\.$/,
-          )
-        }
-        const queried = yield* asking(tenant, `${path}?limit=5`)({ json: body })
-        expect(expectError(queried, 400, name)).toBe(
-          "limit is not a query parameter of this operation, which has none.",
-        )
-        const answer = yield* asking(tenant, path)({ json: body })
-        expect([answer.status, String(keysOf(answer.json))], `${name} ${answer.text}`).toEqual([
-          statusOf(name),
-          fields[name],
-        ])
-        expect(answer.headers).toMatchObject({ "content-type": "application/json", "cache-control": "no-store" })
-        expect(answer.headers["x-request-id"], name).toMatch(/^[0-9a-f-]{36}$/)
-      }
-    }),
-  )
-
-  it.effect("a complete list accepts an empty object, and no body without a content type", () =>
-    Effect.gen(function* () {
+  it.effect("every operation answers 200 with exactly its fields, and refuses an unknown field", function* () {
+    for (const [name, { path, request }] of webhookEntries) {
       const tenant = yield* makeTenant()
-      yield* makeThings(tenant)
-      for (const path of ["webhooks/list", "schedules/list"]) {
-        const wanted = (yield* tenant.ask(path)).text
-        expect(wanted).toContain("created_at")
-        for (const request of [{ json: {} }, { body: "" }, { body: "{}" }, { body: "", headers: json }]) {
-          const answer = yield* tenant.ask(path, undefined, request)
-          expect([answer.status, answer.text]).toEqual([200, wanted])
-        }
+      const body = webhookBody(name, yield* makeThings(tenant))
+      // An operation without a body reads none.
+      if (request !== undefined) {
+        const refused = yield* asking(tenant, path)({ json: { ...body, unknown_field: { a: [1] } } })
+        expect(expectError(refused, 400, name)).toMatch(
+          /unknown_field is not a field of this operation \(the nearest is |unknown_field is not a field of this operation, which has none\.$/,
+        )
       }
-    }),
-  )
+      const queried = yield* asking(tenant, `${path}?limit=5`)({ json: body })
+      expect(expectError(queried, 400, name)).toBe("limit is not a query parameter of this operation, which has none.")
+      const answer = yield* asking(tenant, path)({ json: body })
+      expect([answer.status, String(keysOf(answer.json))], `${name} ${answer.text}`).toEqual([
+        statusOf(name),
+        fields[name],
+      ])
+      expect(answer.headers).toMatchObject({ "content-type": "application/json", "cache-control": "no-store" })
+      expect(answer.headers["x-request-id"], name).toMatch(/^[0-9a-f-]{36}$/)
+    }
+  })
+
+  it.effect("a complete list accepts an empty object, and no body without a content type", function* () {
+    const tenant = yield* makeTenant()
+    yield* makeThings(tenant)
+    for (const path of ["webhooks/list", "schedules/list"]) {
+      const wanted = (yield* tenant.ask(path)).text
+      expect(wanted).toContain("created_at")
+      for (const request of [{ json: {} }, { body: "" }, { body: "{}" }, { body: "", headers: json }]) {
+        const answer = yield* tenant.ask(path, undefined, request)
+        expect([answer.status, answer.text]).toEqual([200, wanted])
+      }
+    }
+  })
 
   for (const [name, { path }] of withBody) {
-    it.effect(`${path}: refuses invalid and too large bodies`, () =>
-      Effect.gen(function* () {
-        const tenant = yield* makeTenant()
-        const things = yield* makeThings(tenant)
-        const ask = asking(tenant, path)
-        for (const body of ["{", "", "[1,]", "NaN", "\u0000", "{}{}", '"\\ud800']) {
-          expectError(yield* ask({ body, headers: json }), 400, body)
-        }
-        for (const body of ["null", "[]", '"text"', "1", "true"]) {
-          expect(expectError(yield* ask({ body, headers: json }), 400, body)).toMatch(
-            /must be a JSON object(?:: send \{.*\})?\.$/,
-          )
-        }
-        expectError(yield* ask(), 400)
-        for (const type of ["text/plain", "application/x-www-form-urlencoded", "x", ";"]) {
-          expectError(yield* ask({ body: "{}", headers: { "content-type": type } }), 415, type)
-        }
-        const own = JSON.stringify(webhookBody(name, things))
-        expectError(yield* ask({ body: gzipSync(own), headers: { ...json, "content-encoding": "gzip" } }), 400)
-        expectError(yield* ask({ body: own, headers: { "content-type": "application/json; charset=utf-16" } }), 415)
-        // The limit is 1 MiB, and 8 MiB for a batch of events.
-        const max = ["publishEvents", "createJobs", "completeJobs"].includes(name) ? 8 * MiB : MiB
-        const ofSize = (size: number) => `${own.slice(0, -1)}${" ".repeat(size - own.length)}}`
-        const chunked = { ...json, "transfer-encoding": "chunked" }
-        expectError(yield* ask({ body: ofSize(max + 1), headers: json }), 413)
-        expectError(yield* ask({ body: ofSize(max + 1), headers: chunked }), 413)
-        expect((yield* ask({ body: ofSize(max), headers: json })).status).toBe(statusOf(name))
-      }),
-    )
-  }
-
-  it.effect("text that no database column can store is a 400 that names its field", () =>
-    Effect.gen(function* () {
+    it.effect(`${path}: refuses invalid and too large bodies`, function* () {
       const tenant = yield* makeTenant()
       const things = yield* makeThings(tenant)
-      const optional: Partial<Record<WebhookOperationName, ReadonlyArray<string>>> = {
-        createEndpoint: ["description"],
-        listDeliveries: ["webhook_endpoint_id", "job_id", "event_id", "event_type", "cursor", "state"],
-        listEvents: ["type", "cursor"],
-        publishEvent: ["idempotency_key"],
-        createJob: ["deployment_id", "callback_url", "callback_secret", "idempotency_key"],
-        listJobs: ["workflow", "cursor", "status"],
-        createSchedule: ["timezone", "deployment_id", "callback_url", "callback_secret"],
+      const ask = asking(tenant, path)
+      for (const body of ["{", "", "[1,]", "NaN", "\u0000", "{}{}", '"\\ud800']) {
+        expectError(yield* ask({ body, headers: json }), 400, body)
       }
-      let tried = 0
-      for (const [name, { path }] of withBody) {
-        const own = webhookBody(name, things)!
-        for (const field of [...Object.keys(own), ...(optional[name] ?? [])]) {
-          // Any JSON is stored as its text.
-          if (["active", "data", "result", "dry_run", "example", "deprecated"].includes(field)) continue
-          for (const text of ["a\\u0000b", "\\ud800", "a\\udc00\\ud800"]) {
-            const { [field]: _, ...rest } = own as Record<string, unknown>
-            const body = `{"${field}":"${text}",${JSON.stringify({ ...rest, unknown: 1 }).slice(1)}`
-            const sentence = expectError(yield* asking(tenant, path)({ body, headers: json }), 400, body)
-            expect(sentence, body).toContain(`${field} must be `)
-            tried++
-          }
+      for (const body of ["null", "[]", '"text"', "1", "true"]) {
+        expect(expectError(yield* ask({ body, headers: json }), 400, body)).toMatch(
+          /must be a JSON object(?:: send \{.*\})?\.$/,
+        )
+      }
+      expectError(yield* ask(), 400)
+      for (const type of ["text/plain", "application/x-www-form-urlencoded", "x", ";"]) {
+        expectError(yield* ask({ body: "{}", headers: { "content-type": type } }), 415, type)
+      }
+      const own = JSON.stringify(webhookBody(name, things))
+      expectError(yield* ask({ body: gzipSync(own), headers: { ...json, "content-encoding": "gzip" } }), 400)
+      expectError(yield* ask({ body: own, headers: { "content-type": "application/json; charset=utf-16" } }), 415)
+      // The limit is 1 MiB, and 8 MiB for a batch of events.
+      const max = ["publishEvents", "createJobs", "completeJobs"].includes(name) ? 8 * MiB : MiB
+      const ofSize = (size: number) => `${own.slice(0, -1)}${" ".repeat(size - own.length)}}`
+      const chunked = { ...json, "transfer-encoding": "chunked" }
+      expectError(yield* ask({ body: ofSize(max + 1), headers: json }), 413)
+      expectError(yield* ask({ body: ofSize(max + 1), headers: chunked }), 413)
+      expect((yield* ask({ body: ofSize(max), headers: json })).status).toBe(statusOf(name))
+    })
+  }
+
+  it.effect("text that no database column can store is a 400 that names its field", function* () {
+    const tenant = yield* makeTenant()
+    const things = yield* makeThings(tenant)
+    const optional: Partial<Record<WebhookOperationName, ReadonlyArray<string>>> = {
+      createEndpoint: ["description"],
+      listDeliveries: ["webhook_endpoint_id", "job_id", "event_id", "event_type", "cursor", "state"],
+      listEvents: ["type", "cursor"],
+      publishEvent: ["idempotency_key"],
+      createJob: ["deployment_id", "callback_url", "callback_secret", "idempotency_key"],
+      listJobs: ["workflow", "cursor", "status"],
+      createSchedule: ["timezone", "deployment_id", "callback_url", "callback_secret"],
+    }
+    let tried = 0
+    for (const [name, { path }] of withBody) {
+      const own = webhookBody(name, things)!
+      for (const field of [...Object.keys(own), ...(optional[name] ?? [])]) {
+        // Any JSON is stored as its text.
+        if (["active", "data", "result", "dry_run", "example", "deprecated"].includes(field)) continue
+        for (const text of ["a\\u0000b", "\\ud800", "a\\udc00\\ud800"]) {
+          const { [field]: _, ...rest } = own as Record<string, unknown>
+          const body = `{"${field}":"${text}",${JSON.stringify({ ...rest, unknown: 1 }).slice(1)}`
+          const sentence = expectError(yield* asking(tenant, path)({ body, headers: json }), 400, body)
+          expect(sentence, body).toContain(`${field} must be `)
+          tried++
         }
       }
-      expect(tried).toBeGreaterThan(90)
-    }),
-  )
+    }
+    expect(tried).toBeGreaterThan(90)
+  })
 
-  it.effect("an error names the field and the rule, never the value, and lists all faults at once", () =>
-    Effect.gen(function* () {
-      const tenant = yield* makeTenant()
-      const whole = (from: number, to: number) => `must be a whole number from ${from} to ${to}.`
-      const cases: ReadonlyArray<readonly [string, object, string]> = [
-        [
-          "webhooks/deliveries/list",
-          { state: "Secret" },
-          "state must be one of pending, delivered, failed, canceled, skipped.",
-        ],
-        ["webhooks/deliveries/list", { limit: 0 }, `limit ${whole(1, 100)}`],
-        ["webhooks/deliveries/list", { limit: 101 }, `limit ${whole(1, 100)}`],
-        ["webhooks/deliveries/list", { limit: null }, "limit must be a number."],
-        ["webhooks/deliveries/list", { cursor: "secret" }, "cursor must be the cursor of an earlier answer."],
-        ["webhooks/deliveries/get", {}, "delivery_id is required."],
-        ["webhooks/deliveries/recover", {}, "webhook_endpoint_id is required; since is required."],
-        [
-          "webhooks/deliveries/recover",
-          { webhook_endpoint_id: "x", since: "2026-02-30T00:00:00Z" },
-          "since must be an ISO 8601 time with a zone, as in 2026-11-20T17:00:00.000Z.",
-        ],
-        ["jobs/create", {}, "workflow is required."],
-        ["jobs/create", { workflow: "" }, "workflow must be at least 1 character."],
-        ["jobs/create", { workflow: "w".repeat(256) }, "workflow must be at most 255 characters."],
-        [
-          "jobs/create",
-          { workflow: 7, skip_callbacks: "no" },
-          "workflow must be a string; skip_callbacks must be true or false.",
-        ],
-        ["jobs/claim", { limit: 101 }, `limit ${whole(1, 100)}`],
-        ["jobs/claim", { lease_seconds: 0 }, `lease_seconds ${whole(1, 3600)}`],
-        ["jobs/claim", { lease_seconds: 3601 }, `lease_seconds ${whole(1, 3600)}`],
-        ["jobs/claim", { wait_seconds: 31 }, `wait_seconds ${whole(0, 30)}`],
-        ["jobs/claim", { wait_seconds: -1 }, `wait_seconds ${whole(0, 30)}`],
-        ["jobs/fail", { job_id: "x" }, "error is required."],
-        ["jobs/fail", { job_id: "x", error: null }, "error must be a string."],
-        ["jobs/list", { status: "done" }, "status must be one of queued, running, completed, failed, canceled."],
-        ["schedules/create", { workflow: "w" }, "cron is required."],
-        ["schedules/create", { workflow: "w", cron: "0 4 30 2 *" }, "cron names dates that never come."],
-        [
-          "schedules/create",
-          { workflow: "w", cron: "0 4 * * *", timezone: "Mars/Olympus" },
-          "timezone must be an IANA time zone, as in Europe/Berlin, or an offset of at most 14 hours, as in +05:30.",
-        ],
-      ]
-      for (const [path, body, sentence] of cases) {
-        expect(expectError(yield* tenant.ask(path, body), 400, path)).toBe(sentence)
-      }
-      for (const cron of ["secret", "* * *", "60 * * * *", "* * * * * * *"]) {
-        const answer = yield* tenant.ask("schedules/create", { workflow: "w", cron })
-        expect(expectError(answer, 400, cron)).toMatch(/^cron (must|is|has) /)
-      }
-    }),
-  )
+  it.effect("an error names the field and the rule, never the value, and lists all faults at once", function* () {
+    const tenant = yield* makeTenant()
+    const whole = (from: number, to: number) => `must be a whole number from ${from} to ${to}.`
+    const cases: ReadonlyArray<readonly [string, object, string]> = [
+      [
+        "webhooks/deliveries/list",
+        { state: "Secret" },
+        "state must be one of pending, delivered, failed, canceled, skipped.",
+      ],
+      ["webhooks/deliveries/list", { limit: 0 }, `limit ${whole(1, 100)}`],
+      ["webhooks/deliveries/list", { limit: 101 }, `limit ${whole(1, 100)}`],
+      ["webhooks/deliveries/list", { limit: null }, "limit must be a number."],
+      ["webhooks/deliveries/list", { cursor: "secret" }, "cursor must be the cursor of an earlier answer."],
+      ["webhooks/deliveries/get", {}, "delivery_id is required."],
+      ["webhooks/deliveries/recover", {}, "webhook_endpoint_id is required; since is required."],
+      [
+        "webhooks/deliveries/recover",
+        { webhook_endpoint_id: "x", since: "2026-02-30T00:00:00Z" },
+        "since must be an ISO 8601 time with a zone, as in 2026-11-20T17:00:00.000Z.",
+      ],
+      ["jobs/create", {}, "workflow is required."],
+      ["jobs/create", { workflow: "" }, "workflow must be at least 1 character."],
+      ["jobs/create", { workflow: "w".repeat(256) }, "workflow must be at most 255 characters."],
+      [
+        "jobs/create",
+        { workflow: 7, skip_callbacks: "no" },
+        "workflow must be a string; skip_callbacks must be true or false.",
+      ],
+      ["jobs/claim", { limit: 101 }, `limit ${whole(1, 100)}`],
+      ["jobs/claim", { lease_seconds: 0 }, `lease_seconds ${whole(1, 3600)}`],
+      ["jobs/claim", { lease_seconds: 3601 }, `lease_seconds ${whole(1, 3600)}`],
+      ["jobs/claim", { wait_seconds: 31 }, `wait_seconds ${whole(0, 30)}`],
+      ["jobs/claim", { wait_seconds: -1 }, `wait_seconds ${whole(0, 30)}`],
+      ["jobs/fail", { job_id: "x" }, "error is required."],
+      ["jobs/fail", { job_id: "x", error: null }, "error must be a string."],
+      ["jobs/list", { status: "done" }, "status must be one of queued, running, completed, failed, canceled."],
+      ["schedules/create", { workflow: "w" }, "cron is required."],
+      ["schedules/create", { workflow: "w", cron: "0 4 30 2 *" }, "cron names dates that never come."],
+      [
+        "schedules/create",
+        { workflow: "w", cron: "0 4 * * *", timezone: "Mars/Olympus" },
+        "timezone must be an IANA time zone, as in Europe/Berlin, or an offset of at most 14 hours, as in +05:30.",
+      ],
+    ]
+    for (const [path, body, sentence] of cases) {
+      expect(expectError(yield* tenant.ask(path, body), 400, path)).toBe(sentence)
+    }
+    for (const cron of ["secret", "* * *", "60 * * * *", "* * * * * * *"]) {
+      const answer = yield* tenant.ask("schedules/create", { workflow: "w", cron })
+      expect(expectError(answer, 400, cron)).toMatch(/^cron (must|is|has) /)
+    }
+  })
 
   it.effect(
     "an unknown path is a 404 and a wrong method a 405, in this interface's shape, with and without a key",
-    () =>
-      Effect.gen(function* () {
-        const { send } = yield* TestServer
-        const { headers } = yield* makeTenant()
-        const answer = {
-          success: false,
-          code: "not_found",
+    function* () {
+      const { send } = yield* TestServer
+      const { headers } = yield* makeTenant()
+      const answer = {
+        success: false,
+        code: "not_found",
+      }
+      const unknown = [
+        ["/v1/webhooks", "There are /v1/webhooks/create, "],
+        ["/v1/webhooks/list/", "Leave out the slash at its end."],
+        ["/v1/webhooks/List", "Did you mean POST /v1/webhooks/list?"],
+        ["/v1//webhooks/list", "Did you mean POST /v1/webhooks/list?"],
+        ["/v1/jobs/x", "There are /v1/jobs/create, "],
+      ] as const
+      for (const [path, hint] of unknown) {
+        expectError(yield* send("POST", path, { json: {} }), 404, path)
+        const message = expect.stringContaining(`There is no operation at this path. ${hint}`)
+        expect((yield* send("POST", path, { json: {}, headers })).json).toEqual({ ...answer, message })
+      }
+      for (const [, { path }] of webhookEntries) {
+        for (const method of ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
+          const refused = yield* send(method, path, { headers })
+          expect([refused.status, refused.headers.allow], `${method} ${path}`).toEqual([405, "POST"])
+          const message = `This path takes POST, not ${method}.`
+          expect(refused.json).toEqual({ success: false, message, code: "method_not_allowed" })
         }
-        const unknown = [
-          ["/v1/webhooks", "There are /v1/webhooks/create, "],
-          ["/v1/webhooks/list/", "Leave out the slash at its end."],
-          ["/v1/webhooks/List", "Did you mean POST /v1/webhooks/list?"],
-          ["/v1//webhooks/list", "Did you mean POST /v1/webhooks/list?"],
-          ["/v1/jobs/x", "There are /v1/jobs/create, "],
-        ] as const
-        for (const [path, hint] of unknown) {
-          expectError(yield* send("POST", path, { json: {} }), 404, path)
-          const message = expect.stringContaining(`There is no operation at this path. ${hint}`)
-          expect((yield* send("POST", path, { json: {}, headers })).json).toEqual({ ...answer, message })
-        }
-        for (const [, { path }] of webhookEntries) {
-          for (const method of ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
-            const refused = yield* send(method, path, { headers })
-            expect([refused.status, refused.headers.allow], `${method} ${path}`).toEqual([405, "POST"])
-            const message = `This path takes POST, not ${method}.`
-            expect(refused.json).toEqual({ success: false, message, code: "method_not_allowed" })
-          }
-        }
-        const expectation = yield* send("POST", "/v1/webhooks/list", { headers: { ...headers, expect: "tea" } })
-        expect([expectation.status, String(keysOf(expectation.json))]).toEqual([417, "code,message,success"])
-      }),
+      }
+      const expectation = yield* send("POST", "/v1/webhooks/list", { headers: { ...headers, expect: "tea" } })
+      expect([expectation.status, String(keysOf(expectation.json))]).toEqual([417, "code,message,success"])
+    },
   )
 })

@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect, vitest/valid-expect -- it.effect is a test, and expect takes a message */
-import { expect, it, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect, Queue } from "effect"
 import { spawn } from "node:child_process"
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
@@ -7,6 +6,7 @@ import { stripTypeScriptTypes } from "node:module"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { welcomeText } from "#src/boot/app.ts"
+import { it, layer } from "../../support/it.ts"
 import { closedPort } from "../../support/receiver.ts"
 import { onPostgres, TestServer } from "../../support/server.ts"
 import { until } from "../../support/wait.ts"
@@ -82,67 +82,64 @@ it("the README shows the lines that a first start prints", () => {
 })
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the README", (it) => {
-  it.effect("its commands lead from nothing to a verified delivery at the receiver of the command line", () =>
-    Effect.gen(function* () {
-      const { url } = yield* TestServer
-      const [port, gatewayPort] = [yield* closedPort, yield* closedPort]
-      const [listen, publish] = blocksOf("README.md", "Receive a webhook")
-      const alias = "alias gatehouse='npm run -s gatehouse --'\n"
-      expect(listen).toBe(`${alias}GATEHOUSE_WEBHOOK_SECRET=${secret} gatehouse listen\n`)
-      const { scripts } = JSON.parse(read("package.json")) as { scripts: Record<string, string> }
-      expect(scripts["gatehouse"]).toBe("node src/cli/main.ts")
-      const line = yield* receiver(port)
-      expect(yield* line).toBe(`receiving at http://127.0.0.1:${port}`)
+  it.effect("its commands lead from nothing to a verified delivery at the receiver of the command line", function* () {
+    const { url } = yield* TestServer
+    const [port, gatewayPort] = [yield* closedPort, yield* closedPort]
+    const [listen, publish] = blocksOf("README.md", "Receive a webhook")
+    const alias = "alias gatehouse='npm run -s gatehouse --'\n"
+    expect(listen).toBe(`${alias}GATEHOUSE_WEBHOOK_SECRET=${secret} gatehouse listen\n`)
+    const { scripts } = JSON.parse(read("package.json")) as { scripts: Record<string, string> }
+    expect(scripts["gatehouse"]).toBe("node src/cli/main.ts")
+    const line = yield* receiver(port)
+    expect(yield* line).toBe(`receiving at http://127.0.0.1:${port}`)
 
-      const here = (text: string) =>
-        text
-          .replaceAll("http://127.0.0.1:3000", url)
-          .replaceAll("http://127.0.0.1:4000", `http://127.0.0.1:${port}`)
-          .replaceAll("8080", String(gatewayPort))
-      // Pasted unchanged into one shell.
-      const [validate] = blocksOf("README.md", "Validate an API key")
-      const script = `${here(`${publish!}\n${validate!}`)}\necho "KEY=$GATEHOUSE_TOKEN"`
-      const output = yield* run([script], { GATEHOUSE_URL: url })
-      const [answer] = output.split("\n").flatMap((text) => (/^\{.*\}$/.test(text) ? [JSON.parse(text) as object] : []))
-      const [shown] = blocksOf("README.md", "Validate an API key", "json")
-      expect(Object.keys(answer ?? {}), output).toEqual(Object.keys(JSON.parse(shown!) as object))
-      expect(yield* line).toMatch(
-        /^verified [0-9A-Z]{26}: \{"event":"invoice.paid".*"data":\{"invoice":"in_42","amount":1200\}/,
-      )
+    const here = (text: string) =>
+      text
+        .replaceAll("http://127.0.0.1:3000", url)
+        .replaceAll("http://127.0.0.1:4000", `http://127.0.0.1:${port}`)
+        .replaceAll("8080", String(gatewayPort))
+    // Pasted unchanged into one shell.
+    const [validate] = blocksOf("README.md", "Validate an API key")
+    const script = `${here(`${publish!}\n${validate!}`)}\necho "KEY=$GATEHOUSE_TOKEN"`
+    const output = yield* run([script], { GATEHOUSE_URL: url })
+    const [answer] = output.split("\n").flatMap((text) => (/^\{.*\}$/.test(text) ? [JSON.parse(text) as object] : []))
+    const [shown] = blocksOf("README.md", "Validate an API key", "json")
+    expect(Object.keys(answer ?? {}), output).toEqual(Object.keys(JSON.parse(shown!) as object))
+    expect(yield* line).toMatch(
+      /^verified [0-9A-Z]{26}: \{"event":"invoice.paid".*"data":\{"invoice":"in_42","amount":1200\}/,
+    )
 
-      // The gateway runs in a folder of its own, with the current package.
-      const [gateway, ask] = blocksOf("docs/packages.md", "Try a gateway")
-      const folder = yield* gatewayFolder
-      const [, program] = /<<'END'\n(.*)^END$/ms.exec(gateway!)!
-      writeFileSync(join(folder, "gateway.mjs"), here(program!))
-      yield* Effect.acquireRelease(
-        Effect.sync(() => spawn(process.execPath, ["gateway.mjs"], { cwd: folder, stdio: "inherit" })),
-        (child) => Effect.sync(() => void child.kill()),
-      )
-      const [, key] = /^KEY=(.*)$/m.exec(output)!
-      const asked = run([here(ask!)], { GATEHOUSE_TOKEN: key! })
-      const { projectId } = answer as { readonly projectId: string }
-      yield* until("the gateway's answer", asked, (text) => text === `Hello, ${projectId}\n`)
-      expect(yield* run([here(ask!)], { GATEHOUSE_TOKEN: "wrong" })).toContain('"code":"unauthorized"')
-    }),
-  )
+    // The gateway runs in a folder of its own, with the current package.
+    const [gateway, ask] = blocksOf("docs/packages.md", "Try a gateway")
+    const folder = yield* gatewayFolder
+    const [, program] = /<<'END'\n(.*)^END$/ms.exec(gateway!)!
+    writeFileSync(join(folder, "gateway.mjs"), here(program!))
+    yield* Effect.acquireRelease(
+      Effect.sync(() => spawn(process.execPath, ["gateway.mjs"], { cwd: folder, stdio: "inherit" })),
+      (child) => Effect.sync(() => void child.kill()),
+    )
+    const [, key] = /^KEY=(.*)$/m.exec(output)!
+    const asked = run([here(ask!)], { GATEHOUSE_TOKEN: key! })
+    const { projectId } = answer as { readonly projectId: string }
+    yield* until("the gateway's answer", asked, (text) => text === `Hello, ${projectId}\n`)
+    expect(yield* run([here(ask!)], { GATEHOUSE_TOKEN: "wrong" })).toContain('"code":"unauthorized"')
+  })
 
   it.effect(
     "the tutorial's commands continue from there: a job's webhook, a schedule, a limited key, a linked project",
-    () =>
-      Effect.gen(function* () {
-        const { url } = yield* TestServer
-        const port = yield* closedPort
-        const line = yield* receiver(port)
-        yield* line
-        const [, publish] = blocksOf("README.md", "Receive a webhook")
-        const script = `${publish!.replaceAll("http://127.0.0.1:4000", `http://127.0.0.1:${port}`)}\n${allBlocksOf("docs/tutorial.md")}`
-        const output = yield* run([script], { GATEHOUSE_URL: url })
-        expect(yield* line, output).toContain('"event":"invoice.paid"')
-        expect(yield* line, output).toMatch(/^verified [0-9A-Z]{26}: .*"job.completed".*"rows":3/)
-        expect(output).toMatch(/^state +completed$/m)
-        expect(output.match(/rate limit/gi), output).toHaveLength(1)
-        expect(output).toMatch(/octo-org/)
-      }),
+    function* () {
+      const { url } = yield* TestServer
+      const port = yield* closedPort
+      const line = yield* receiver(port)
+      yield* line
+      const [, publish] = blocksOf("README.md", "Receive a webhook")
+      const script = `${publish!.replaceAll("http://127.0.0.1:4000", `http://127.0.0.1:${port}`)}\n${allBlocksOf("docs/tutorial.md")}`
+      const output = yield* run([script], { GATEHOUSE_URL: url })
+      expect(yield* line, output).toContain('"event":"invoice.paid"')
+      expect(yield* line, output).toMatch(/^verified [0-9A-Z]{26}: .*"job.completed".*"rows":3/)
+      expect(output).toMatch(/^state +completed$/m)
+      expect(output.match(/rate limit/gi), output).toHaveLength(1)
+      expect(output).toMatch(/octo-org/)
+    },
   )
 })

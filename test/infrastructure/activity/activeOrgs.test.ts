@@ -1,11 +1,11 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { ActivityRepository } from "#src/domain/activity/ActivityRepository.ts"
 import * as ActivitySql from "#src/infrastructure/activity/activitySql.ts"
 import { rowsRead } from "../../contract/boundedReads.ts"
 import { databases } from "../../support/databases.ts"
+import { layer } from "../../support/it.ts"
 
 const since = DateTime.makeUnsafe(Date.UTC(2026, 10, 20, 17))
 const orgs = 50
@@ -14,8 +14,9 @@ const others = 400
 
 for (const [name, database] of Object.entries({ embedded: databases.embedded, postgres: databases.postgres })) {
   layer(Layer.provideMerge(ActivitySql.layer, database), { excludeTestServices: true })(name, (it) => {
-    it.effect("the orgs that use most are found without the minutes, the older hours, and what else is counted", () =>
-      Effect.gen(function* () {
+    it.effect(
+      "the orgs that use most are found without the minutes, the older hours, and what else is counted",
+      function* () {
         const sql = yield* SqlClient.SqlClient
         const repository = yield* ActivityRepository
         // Statistics stay empty, as right after a table is filled.
@@ -45,7 +46,7 @@ for (const [name, database] of Object.entries({ embedded: databases.embedded, po
         yield* check("without statistics")
         yield* sql`ANALYZE activity_counts`
         yield* check("with statistics")
-      }),
+      },
     )
   })
 }

@@ -1,9 +1,10 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Cause, Effect, Exit, Layer, Redacted, Schema } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { inspect } from "node:util"
 import { Cipher } from "#src/domain/Cipher.ts"
 import * as AesCipher from "#src/infrastructure/crypto/AesCipher.ts"
+import { it } from "../../support/it.ts"
 
 const key = (byte: number) => Redacted.make(new Uint8Array(32).fill(byte))
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -42,16 +43,14 @@ describe("Cipher", () => {
     }).pipe(under(key(1))),
   )
 
-  it.effect("decrypts for the same owner only", () =>
-    Effect.gen(function* () {
-      const stored = yield* encrypt(secret, "endpoint-a").pipe(under(key(1)))
-      const message = yield* defect(decrypt(stored, "endpoint-b").pipe(under(key(1))))
-      assert.strictEqual(
-        message,
-        "The stored secret of endpoint-b does not decrypt: it was changed, or belongs to another row",
-      )
-    }),
-  )
+  it.effect("decrypts for the same owner only", function* () {
+    const stored = yield* encrypt(secret, "endpoint-a").pipe(under(key(1)))
+    const message = yield* defect(decrypt(stored, "endpoint-b").pipe(under(key(1))))
+    assert.strictEqual(
+      message,
+      "The stored secret of endpoint-b does not decrypt: it was changed, or belongs to another row",
+    )
+  })
 
   it.effect("refuses every flipped bit, in nonce, text and tag", () =>
     Effect.gen(function* () {
@@ -66,42 +65,35 @@ describe("Cipher", () => {
     }).pipe(under(key(1))),
   )
 
-  it.effect("encrypts with the first key and decrypts with any", () =>
-    Effect.gen(function* () {
-      const old = yield* encrypt(secret, "a").pipe(under(key(1)))
-      assert.strictEqual(yield* decrypt(old, "a").pipe(under(key(2), key(1))), secret)
-      const recent = yield* encrypt(secret, "a").pipe(under(key(2), key(1)))
-      assert.strictEqual(yield* decrypt(recent, "a").pipe(under(key(2))), secret)
-    }),
-  )
+  it.effect("encrypts with the first key and decrypts with any", function* () {
+    const old = yield* encrypt(secret, "a").pipe(under(key(1)))
+    assert.strictEqual(yield* decrypt(old, "a").pipe(under(key(2), key(1))), secret)
+    const recent = yield* encrypt(secret, "a").pipe(under(key(2), key(1)))
+    assert.strictEqual(yield* decrypt(recent, "a").pipe(under(key(2))), secret)
+  })
 
-  it.effect("says which key is missing, and what to do", () =>
-    Effect.gen(function* () {
-      const stored = yield* encrypt(secret, "a").pipe(under(key(1)))
-      const message = yield* defect(decrypt(stored, "a").pipe(under(key(2))))
-      assert.include(
-        message,
-        `the key ${stored.slice(3, 11)}, which ENCRYPTION_KEY does not have: add that key to ENCRYPTION_KEY`,
-      )
-    }),
-  )
+  it.effect("says which key is missing, and what to do", function* () {
+    const stored = yield* encrypt(secret, "a").pipe(under(key(1)))
+    const message = yield* defect(decrypt(stored, "a").pipe(under(key(2))))
+    assert.include(
+      message,
+      `the key ${stored.slice(3, 11)}, which ENCRYPTION_KEY does not have: add that key to ENCRYPTION_KEY`,
+    )
+  })
 
-  it.effect("refuses a known key's id on another key's text", () =>
-    Effect.gen(function* () {
-      const one = yield* encrypt(secret, "a").pipe(under(key(1)))
-      const two = yield* encrypt(secret, "a").pipe(under(key(2)))
-      const message = yield* defect(decrypt(two.slice(0, 12) + one.slice(12), "a").pipe(under(key(1), key(2))))
-      assert.include(message, "does not decrypt")
-    }),
-  )
+  it.effect("refuses a known key's id on another key's text", function* () {
+    const one = yield* encrypt(secret, "a").pipe(under(key(1)))
+    const two = yield* encrypt(secret, "a").pipe(under(key(2)))
+    const message = yield* defect(decrypt(two.slice(0, 12) + one.slice(12), "a").pipe(under(key(1), key(2))))
+    assert.include(message, "does not decrypt")
+  })
 
   it.effect.each(["", "secret", "v1", "v1..", "v2.00000000.AAAA", "v1.00000000.AAAA", "v1.0000.AAAA", "v1.00000000.%"])(
     "reports that %j is no stored secret",
-    (stored) =>
-      Effect.gen(function* () {
-        const message = yield* defect(decrypt(stored, "a").pipe(under(key(1))))
-        assert.strictEqual(message, "The stored secret of a does not have the format of a stored secret")
-      }),
+    function* (stored) {
+      const message = yield* defect(decrypt(stored, "a").pipe(under(key(1))))
+      assert.strictEqual(message, "The stored secret of a does not have the format of a stored secret")
+    },
   )
 
   it.effect("accepts one spelling only", () =>

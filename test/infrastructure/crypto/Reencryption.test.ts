@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect, Layer, Logger, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
@@ -7,6 +7,7 @@ import { warnOfOtherKey } from "#src/infrastructure/checks/checkSecrets.ts"
 import * as AesCipher from "#src/infrastructure/crypto/AesCipher.ts"
 import { reencrypt } from "#src/infrastructure/crypto/Reencryption.ts"
 import { databases } from "../../support/databases.ts"
+import { it } from "../../support/it.ts"
 
 /** Promise (Backup and rotation of keys) */
 

@@ -1,7 +1,8 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { secureRandom } from "#src/infrastructure/crypto/nodeCrypto.ts"
+import { it } from "../../support/it.ts"
 
 const bytes = (size: number) => SecureRandom.SecureRandom.use((random) => random.randomBytes(size))
 const hex = (some: Uint8Array) => Buffer.from(some).toString("hex")

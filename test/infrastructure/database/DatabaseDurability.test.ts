@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { spawn } from "node:child_process"
@@ -7,6 +7,7 @@ import { createInterface } from "node:readline"
 import { fileURLToPath } from "node:url"
 import { Database } from "#src/infrastructure/database/Database.ts"
 import { freshFolder, freshPostgres, isShutDown } from "../../support/databases.ts"
+import { it } from "../../support/it.ts"
 
 /** Promise (Answered is stored): In a power cut, the embedded database loses nothing that was answered. */
 
@@ -43,22 +44,21 @@ const SLOW = 90_000
 describe.each(Object.entries(places))("%s", (_kind, { isClosed, options, place }) => {
   it.live.each(["SIGKILL", "SIGTERM"] as const)(
     "no answered write is lost by %s",
-    (signal) =>
-      Effect.gen(function* () {
-        const where = yield* place
-        const written = yield* acknowledged(where, 300, signal)
-        assert.strictEqual(written.ending, signal === "SIGKILL" ? "SIGKILL" : 130)
-        if (signal === "SIGTERM") assert.isTrue(isClosed(where), "shut down in order")
-        const missing = yield* Effect.gen(function* () {
-          const sql = yield* SqlClient.SqlClient
-          const rows = yield* sql<{ id: number; pair: number }>`SELECT id, pair FROM acknowledged`
-          const there = new Set(rows.map((row) => row.id))
-          for (const id of there) if (id % 4 === 2) assert.isTrue(there.has(id + 1), "a transaction is complete")
-          return written.ids.filter((id) => !there.has(id))
-        }).pipe(Effect.provide(Database.layer(options(where))))
-        assert.isAtLeast(written.ids.length, 300)
-        assert.deepStrictEqual(missing, [])
-      }),
+    function* (signal) {
+      const where = yield* place
+      const written = yield* acknowledged(where, 300, signal)
+      assert.strictEqual(written.ending, signal === "SIGKILL" ? "SIGKILL" : 130)
+      if (signal === "SIGTERM") assert.isTrue(isClosed(where), "shut down in order")
+      const missing = yield* Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const rows = yield* sql<{ id: number; pair: number }>`SELECT id, pair FROM acknowledged`
+        const there = new Set(rows.map((row) => row.id))
+        for (const id of there) if (id % 4 === 2) assert.isTrue(there.has(id + 1), "a transaction is complete")
+        return written.ids.filter((id) => !there.has(id))
+      }).pipe(Effect.provide(Database.layer(options(where))))
+      assert.isAtLeast(written.ids.length, 300)
+      assert.deepStrictEqual(missing, [])
+    },
     SLOW,
   )
 })

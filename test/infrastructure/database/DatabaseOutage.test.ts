@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Duration, Effect, Exit, Fiber, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { Unavailable } from "#src/domain/Errors.ts"
@@ -6,6 +6,7 @@ import { deadlines } from "#src/infrastructure/database/deadlines.ts"
 import { Database } from "#src/infrastructure/database/Database.ts"
 import { orUnavailable } from "#src/infrastructure/database/orUnavailable.ts"
 import { freshPostgres, heard } from "../../support/databases.ts"
+import { it } from "../../support/it.ts"
 import { proxied } from "../../support/proxy.ts"
 import { eventually, within } from "../../support/wait.ts"
 
@@ -46,24 +47,22 @@ describe.concurrent("an outage of PostgreSQL", () => {
     }).pipe(Effect.provide(fresh)),
   )
 
-  it.live("with LISTEN_URL the listener uses that address, and statements the other", () =>
-    Effect.gen(function* () {
-      const url = yield* freshPostgres()
-      const proxy = yield* proxied(url)
-      const options = { databaseUrl: Redacted.make(url), listenUrl: Redacted.make(proxy.url), dataDir: "unused" }
-      yield* Effect.gen(function* () {
-        const next = yield* heard("apart")
-        assert.strictEqual(yield* next, "Up")
-        yield* proxy.close
-        assert.strictEqual(yield* next, "Down")
-        yield* one
-        yield* proxy.heal
-        assert.strictEqual(yield* next, "Up")
-        yield* (yield* SqlClient.SqlClient)`SELECT pg_notify('apart', 'after')`
-        assert.strictEqual(yield* next, "after")
-      }).pipe(Effect.provide(Database.layer(options)))
-    }),
-  )
+  it.live("with LISTEN_URL the listener uses that address, and statements the other", function* () {
+    const url = yield* freshPostgres()
+    const proxy = yield* proxied(url)
+    const options = { databaseUrl: Redacted.make(url), listenUrl: Redacted.make(proxy.url), dataDir: "unused" }
+    yield* Effect.gen(function* () {
+      const next = yield* heard("apart")
+      assert.strictEqual(yield* next, "Up")
+      yield* proxy.close
+      assert.strictEqual(yield* next, "Down")
+      yield* one
+      yield* proxy.heal
+      assert.strictEqual(yield* next, "Up")
+      yield* (yield* SqlClient.SqlClient)`SELECT pg_notify('apart', 'after')`
+      assert.strictEqual(yield* next, "after")
+    }).pipe(Effect.provide(Database.layer(options)))
+  })
 
   it.live("a connection killed in a transaction is a 503 and leaves no row, and the next one works", () =>
     Effect.gen(function* () {
@@ -78,52 +77,49 @@ describe.concurrent("an outage of PostgreSQL", () => {
     }).pipe(Effect.provide(fresh)),
   )
 
-  it.live("a stopped server is a 503 at once, and is used again when it is back", () =>
-    Effect.gen(function* () {
-      const proxy = yield* proxied(yield* freshPostgres())
-      yield* Effect.gen(function* () {
-        yield* one
-        yield* proxy.close
-        const times = yield* Effect.all([refused(one), refused(inTransaction(one)), refused(one)], { concurrency: 3 })
-        // The outage ends them, not their deadline.
-        for (const time of times) assert.isBelow(time, deadlines.request)
-        yield* refused((yield* Database).ready)
-        yield* proxy.heal
-        yield* eventually("the database", one)
-        yield* (yield* Database).ready
-      }).pipe(Effect.provide(postgres(proxy.url)))
-    }),
-  )
+  it.live("a stopped server is a 503 at once, and is used again when it is back", function* () {
+    const proxy = yield* proxied(yield* freshPostgres())
+    yield* Effect.gen(function* () {
+      yield* one
+      yield* proxy.close
+      const times = yield* Effect.all([refused(one), refused(inTransaction(one)), refused(one)], { concurrency: 3 })
+      // The outage ends them, not their deadline.
+      for (const time of times) assert.isBelow(time, deadlines.request)
+      yield* refused((yield* Database).ready)
+      yield* proxy.heal
+      yield* eventually("the database", one)
+      yield* (yield* Database).ready
+    }).pipe(Effect.provide(postgres(proxy.url)))
+  })
 
   // test/faults/network.test.ts measures how soon they know.
-  it.live("a silent network is reported to requests and listeners, which recover", () =>
-    Effect.gen(function* () {
-      const proxy = yield* proxied(yield* freshPostgres())
-      yield* Effect.gen(function* () {
-        const next = yield* heard("silent")
-        assert.strictEqual(yield* next, "Up")
-        yield* one
-        yield* proxy.silence
-        const down = within("the notification of the listener", next)
-        const [event] = yield* Effect.all(
-          [down, refused(one), refused(inTransaction(one)), refused((yield* Database).ready)],
-          { concurrency: 4 },
-        )
-        assert.strictEqual(event, "Down")
-        yield* proxy.heal
-        yield* eventually("the database", one)
-        assert.strictEqual(yield* within("the listener to reconnect", next), "Up")
-      }).pipe(Effect.provide(postgres(proxy.url)))
-    }),
-  )
+  it.live("a silent network is reported to requests and listeners, which recover", function* () {
+    const proxy = yield* proxied(yield* freshPostgres())
+    yield* Effect.gen(function* () {
+      const next = yield* heard("silent")
+      assert.strictEqual(yield* next, "Up")
+      yield* one
+      yield* proxy.silence
+      const down = within("the notification of the listener", next)
+      const [event] = yield* Effect.all(
+        [down, refused(one), refused(inTransaction(one)), refused((yield* Database).ready)],
+        { concurrency: 4 },
+      )
+      assert.strictEqual(event, "Down")
+      yield* proxy.heal
+      yield* eventually("the database", one)
+      assert.strictEqual(yield* within("the listener to reconnect", next), "Up")
+    }).pipe(Effect.provide(postgres(proxy.url)))
+  })
 
   // Seen failing with the control statements of the driver, which wait for TCP to give up: BEGIN, COMMIT and ROLLBACK.
   /**
    * Promise (The network fails): A transaction whose connection falls silent at any of its statements is a 503 at the
    * deadline or five seconds later, and returns its connection.
    */
-  it.live("a transaction whose network falls silent at any statement is a 503, and gives its connection back", () =>
-    Effect.gen(function* () {
+  it.live(
+    "a transaction whose network falls silent at any statement is a 503, and gives its connection back",
+    function* () {
       const one = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`SELECT 1`)
       const steps = {
         BEGIN: (silence: Effect.Effect<void>) => Effect.andThen(silence, inTransaction(one)),
@@ -149,7 +145,7 @@ describe.concurrent("an outage of PostgreSQL", () => {
         }),
         { concurrency: 5 },
       )
-    }),
+    },
   )
 
   it.live("a statement past its deadline is canceled, and so is a wait for a connection", () =>

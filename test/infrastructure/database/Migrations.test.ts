@@ -1,9 +1,10 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect, Fiber, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { Database } from "#src/infrastructure/database/Database.ts"
 import * as Migrations from "#src/infrastructure/database/Migrations.ts"
 import { adminClient, freshFolder, freshPostgres } from "../../support/databases.ts"
+import { it } from "../../support/it.ts"
 import { until } from "../../support/wait.ts"
 
 type Change = Effect.Effect<unknown, unknown, SqlClient.SqlClient>
@@ -70,18 +71,16 @@ describe.each([
     Effect.map(freshPostgres(), (url) => Database.layer({ databaseUrl: Redacted.make(url), dataDir: "unused" })),
   ],
 ] as const)("a later release, %s", (_, fresh) => {
-  it.live("applies a change and builds indexes, once", () =>
-    Effect.gen(function* () {
-      const layer = yield* fresh
-      const check = Effect.gen(function* () {
-        assert.deepStrictEqual(yield* recorded, ["schema", "later_2", "later_3"])
-        assert.deepStrictEqual(yield* validity("jobs_by_colour"), [{ valid: true }])
-      })
-      for (let n = 0; n < 2; n++) {
-        yield* Effect.provide(check, Layer.fresh(layer)).pipe(withMigrations(addColumn, [index]))
-      }
-    }),
-  )
+  it.live("applies a change and builds indexes, once", function* () {
+    const layer = yield* fresh
+    const check = Effect.gen(function* () {
+      assert.deepStrictEqual(yield* recorded, ["schema", "later_2", "later_3"])
+      assert.deepStrictEqual(yield* validity("jobs_by_colour"), [{ valid: true }])
+    })
+    for (let n = 0; n < 2; n++) {
+      yield* Effect.provide(check, Layer.fresh(layer)).pipe(withMigrations(addColumn, [index]))
+    }
+  })
 })
 
 describe("a later release", () => {

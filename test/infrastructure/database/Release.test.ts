@@ -1,9 +1,10 @@
-import { assert, it } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Delivery } from "#src/domain/webhooks/DeliveryLog.ts"
 import { readFileSync, writeFileSync } from "node:fs"
 import { adminClient, freshPostgres } from "../../support/databases.ts"
+import { it } from "../../support/it.ts"
 import { type Service, startService } from "../../support/process.ts"
 import { makeReceiver } from "../../support/receiver.ts"
 import { encryptionKey } from "../../support/server.ts"
@@ -116,39 +117,37 @@ const fill = Effect.gen(function* () {
   return { checksum: yield* checksumOf(sql), made, tables } as Release
 })
 
-it.live("starts on a database that release 1.0 filled, and continues with what was pending", () =>
-  Effect.gen(function* () {
-    if (process.env.UPDATE_RELEASE !== undefined) {
-      writeFileSync(file, `${JSON.stringify(yield* Effect.scoped(fill), null, 1)}\n`)
-    }
-    const { checksum, made, tables } = JSON.parse(readFileSync(file, "utf8")) as Release
-    const url = yield* freshPostgres()
-    const sql = yield* adminClient(url)
-    assert.strictEqual(yield* checksumOf(sql), checksum, advice)
-    for (const { columns, name } of yield* tablesOf(sql)) {
-      yield* sql`
+it.live("starts on a database that release 1.0 filled, and continues with what was pending", function* () {
+  if (process.env.UPDATE_RELEASE !== undefined) {
+    writeFileSync(file, `${JSON.stringify(yield* Effect.scoped(fill), null, 1)}\n`)
+  }
+  const { checksum, made, tables } = JSON.parse(readFileSync(file, "utf8")) as Release
+  const url = yield* freshPostgres()
+  const sql = yield* adminClient(url)
+  assert.strictEqual(yield* checksumOf(sql), checksum, advice)
+  for (const { columns, name } of yield* tablesOf(sql)) {
+    yield* sql`
         INSERT INTO ${sql(name)} (${sql.literal(columns)}) SELECT ${sql.literal(columns)}
         FROM json_populate_recordset(NULL::${sql(name)}, ${JSON.stringify(tables[name] ?? [])}::text::json)`
-    }
-    // Not due before the endpoint has another address.
-    yield* sql`UPDATE pending_deliveries SET due_at = now() + interval '1 hour'`
-    const receiver = yield* makeReceiver()
-    const service = yield* startService(environment(url))
-    const call = caller(service, made.key)
-    const { deliveries } = yield* call("POST", "/v1/webhooks/deliveries/list", { event_id: made.delivered })
-    assert.deepInclude(deliveries[0]!, { state: "delivered", attempts: 1, last_status: 200 })
-    const pending = yield* call("POST", "/v1/webhooks/deliveries/list", { event_id: made.pending })
-    const { delivery_id, webhook_endpoint_id: id } = pending.deliveries[0]!
-    assert.deepInclude(pending.deliveries[0]!, { state: "pending", attempts: 1, last_status: 500 })
-    yield* call("POST", "/v1/webhooks/update", { id, url: receiver.url })
-    yield* call("POST", "/v1/webhooks/deliveries/retry", { delivery_id })
-    yield* receiver.arrived(1)
-    assert.strictEqual((yield* call("POST", "/v1/jobs/get", { job_id: made.finished })).status, "completed")
-    yield* call("POST", "/v1/jobs/cancel", { job_id: made.queued })
-    yield* call("POST", "/v1/webhooks/update", { id: made.endpointId, url: receiver.url })
-    yield* call("POST", "/v1/events/publish", { type: "invoice.paid", data: { id: 3 } })
-    yield* receiver.arrived(2)
-    const validated = yield* caller(service)("POST", "/api/v0/keys/validate", { key: made.key })
-    assert.deepInclude(validated, { orgId: made.orgId })
-  }).pipe(Effect.scoped),
-)
+  }
+  // Not due before the endpoint has another address.
+  yield* sql`UPDATE pending_deliveries SET due_at = now() + interval '1 hour'`
+  const receiver = yield* makeReceiver()
+  const service = yield* startService(environment(url))
+  const call = caller(service, made.key)
+  const { deliveries } = yield* call("POST", "/v1/webhooks/deliveries/list", { event_id: made.delivered })
+  assert.deepInclude(deliveries[0]!, { state: "delivered", attempts: 1, last_status: 200 })
+  const pending = yield* call("POST", "/v1/webhooks/deliveries/list", { event_id: made.pending })
+  const { delivery_id, webhook_endpoint_id: id } = pending.deliveries[0]!
+  assert.deepInclude(pending.deliveries[0]!, { state: "pending", attempts: 1, last_status: 500 })
+  yield* call("POST", "/v1/webhooks/update", { id, url: receiver.url })
+  yield* call("POST", "/v1/webhooks/deliveries/retry", { delivery_id })
+  yield* receiver.arrived(1)
+  assert.strictEqual((yield* call("POST", "/v1/jobs/get", { job_id: made.finished })).status, "completed")
+  yield* call("POST", "/v1/jobs/cancel", { job_id: made.queued })
+  yield* call("POST", "/v1/webhooks/update", { id: made.endpointId, url: receiver.url })
+  yield* call("POST", "/v1/events/publish", { type: "invoice.paid", data: { id: 3 } })
+  yield* receiver.arrived(2)
+  const validated = yield* caller(service)("POST", "/api/v0/keys/validate", { key: made.key })
+  assert.deepInclude(validated, { orgId: made.orgId })
+})

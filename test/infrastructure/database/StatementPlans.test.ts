@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { DateTime, Duration, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { createHash } from "node:crypto"
@@ -70,6 +70,7 @@ import {
 } from "../../contract/webhooks/webhookSupport.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
+import { it } from "../../support/it.ts"
 import { until } from "../../support/wait.ts"
 
 /**

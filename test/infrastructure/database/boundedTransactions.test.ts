@@ -1,8 +1,8 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
-import { describe, expect, it } from "@effect/vitest"
+import { describe, expect } from "@effect/vitest"
 import { Context, Effect } from "effect"
 import { type SqlClient, type SqlConnection, SqlError } from "effect/sql"
 import { withBoundedTransactions } from "#src/infrastructure/database/boundedTransactions.ts"
+import { it } from "../../support/it.ts"
 
 const canceled = new SqlError.SqlError({
   reason: new SqlError.UnknownError({ cause: { code: "57014" }, message: "canceled", operation: "execute" }),

@@ -1,11 +1,11 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
-import { describe, expect, it } from "@effect/vitest"
+import { describe, expect } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import { DocsIndexes as DocsIndexesPort, inMemory } from "#src/domain/docs/DocsIndexes.ts"
 import type { Page } from "#src/domain/docs/DocsPassages.ts"
 import * as DocsIndexes from "#src/infrastructure/docs/ThreadedIndexes.ts"
 import { docs, manyPages } from "../../support/docs.ts"
+import { it } from "../../support/it.ts"
 
 const MiB = 1024 * 1024
 

@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
-import { describe, expect, it } from "@effect/vitest"
+import { describe, expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { readdirSync, readFileSync } from "node:fs"
 import { getPriority } from "node:os"
@@ -8,6 +7,7 @@ import type { Page } from "#src/domain/docs/DocsPassages.ts"
 import * as DocsIndexes from "#src/infrastructure/docs/ThreadedIndexes.ts"
 import { ZipReader } from "#src/infrastructure/docs/ZipReader.ts"
 import { manyPages } from "../../support/docs.ts"
+import { it } from "../../support/it.ts"
 import { zip } from "../../support/zip.ts"
 
 const MiB = 1024 * 1024

@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
@@ -23,6 +23,7 @@ import {
 } from "../../contract/webhooks/webhookSupport.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
+import { it } from "../../support/it.ts"
 
 /**
  * Promise (Bounded work): A statement reads no more beside 100,000 jobs and 20,000 orgs than beside none, without

@@ -1,5 +1,5 @@
 // Runs on PostgreSQL only: the listener has a connection of its own.
-import { assert, layer } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
@@ -12,6 +12,7 @@ import * as ProjectsSql from "#src/infrastructure/projects/projectsSql.ts"
 import { revocationChannel } from "#src/infrastructure/revocations.ts"
 import { at, everyOrg, insertOrg, insertProject, newEntry, newKey } from "../../contract/support.ts"
 import { databases, heard } from "../../support/databases.ts"
+import { layer } from "../../support/it.ts"
 import { within } from "../../support/wait.ts"
 
 const repositories = Layer.mergeAll(ApiKeysSql.layer, OrgsSql.layer, ProjectsSql.layer, RolesSql.layer)
@@ -96,19 +97,17 @@ const ofOwners = [
 
 layer(Layer.provideMerge(repositories, databases.postgres))("what replicas are told of keys", (it) => {
   // Seen failing when a rotation told only of an old key that ends at once.
-  it.effect("every change of a key that a replica may have in its memory, with the change", () =>
-    Effect.gen(function* () {
-      const next = yield* heard(revocationChannel)
-      assert.strictEqual(yield* next, "Up")
-      const changes = [
-        ...Object.values(changesOfKeys).flatMap((one) => (typeof one === "string" ? [] : one)),
-        ...ofOwners,
-      ]
-      for (const { run, told } of changes) {
-        const made = yield* insertAll
-        yield* run(made)
-        assert.strictEqual(yield* within("what replicas are told", next), told(made))
-      }
-    }),
-  )
+  it.effect("every change of a key that a replica may have in its memory, with the change", function* () {
+    const next = yield* heard(revocationChannel)
+    assert.strictEqual(yield* next, "Up")
+    const changes = [
+      ...Object.values(changesOfKeys).flatMap((one) => (typeof one === "string" ? [] : one)),
+      ...ofOwners,
+    ]
+    for (const { run, told } of changes) {
+      const made = yield* insertAll
+      yield* run(made)
+      assert.strictEqual(yield* within("what replicas are told", next), told(made))
+    }
+  })
 })

@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Context, Effect, Layer, Redacted, Result } from "effect"
 import { HttpClient } from "effect/http"
 import { generateKeyPairSync, type KeyPairKeyObjectResult } from "node:crypto"
@@ -10,6 +10,7 @@ import { egressProxyOf } from "#src/infrastructure/net/EgressProxy.ts"
 import { foreignTls, operatorHttp, proveIdentity, readIdentity } from "#src/infrastructure/net/foreignTls.ts"
 import { makeAuthority, oid, selfSigned, trusted } from "../../support/certificate.ts"
 import { makeConnectProxy } from "../../support/connectProxy.ts"
+import { it } from "../../support/it.ts"
 import { inPkcs8, madeUpDh, madeUpDsa, madeUpRsa, pem, rsa } from "../../support/madeUpKeys.ts"
 import { makeReceiver } from "../../support/receiver.ts"
 import { isKind, safeClient } from "../../support/safeHttp.ts"
@@ -40,37 +41,33 @@ describe("A client certificate", () => {
     ["P-521", generateKeyPairSync("ec", { namedCurve: "P-521" })],
     ["Ed25519", generateKeyPairSync("ed25519")],
   ]
-  it.live.each(kinds)("is accepted with a key of %s, and shown", ([, keys]) =>
-    Effect.gen(function* () {
-      const authority = makeAuthority("Test")
-      const { cert, key } = authority.issueTo(keys, "client")
-      const receiver = yield* makeReceiver({
-        host: "localhost",
-        tls: { ...(yield* trusted({ names: ["localhost"] })), ca: authority.cert },
-      })
-      yield* check(cert, key)
-      const { post } = yield* safeClient()
-      const identity = { certificate: cert, privateKey: Redacted.make(key) }
-      assert.strictEqual((yield* post(receiver.url, { identity })).status, 200)
-    }),
-  )
+  it.live.each(kinds)("is accepted with a key of %s, and shown", function* ([, keys]) {
+    const authority = makeAuthority("Test")
+    const { cert, key } = authority.issueTo(keys, "client")
+    const receiver = yield* makeReceiver({
+      host: "localhost",
+      tls: { ...(yield* trusted({ names: ["localhost"] })), ca: authority.cert },
+    })
+    yield* check(cert, key)
+    const { post } = yield* safeClient()
+    const identity = { certificate: cert, privateKey: Redacted.make(key) }
+    assert.strictEqual((yield* post(receiver.url, { identity })).status, 200)
+  })
 
-  it.live("is accepted with its key in each usual format", () =>
-    Effect.gen(function* () {
-      yield* check(
-        selfSigned({ names: ["a"], keys: rsaKeys }).cert,
-        rsaKeys.privateKey.export({ type: "pkcs1", format: "pem" }).toString(),
-      )
-      for (const [, keys] of kinds.filter(([kind]) => kind.startsWith("P-"))) {
-        const sec1 = keys.privateKey.export({ type: "sec1", format: "pem" }).toString()
-        const { cert } = selfSigned({ names: ["a"], keys })
-        yield* check(cert, sec1)
-        // As openssl ecparam -genkey writes it.
-        yield* check(cert, `${pem("EC PARAMETERS", oid("2a8648ce3d030107"))}${sec1}`)
-        yield* check(cert, sec1.replaceAll("\n", "\r\n"))
-      }
-    }),
-  )
+  it.live("is accepted with its key in each usual format", function* () {
+    yield* check(
+      selfSigned({ names: ["a"], keys: rsaKeys }).cert,
+      rsaKeys.privateKey.export({ type: "pkcs1", format: "pem" }).toString(),
+    )
+    for (const [, keys] of kinds.filter(([kind]) => kind.startsWith("P-"))) {
+      const sec1 = keys.privateKey.export({ type: "sec1", format: "pem" }).toString()
+      const { cert } = selfSigned({ names: ["a"], keys })
+      yield* check(cert, sec1)
+      // As openssl ecparam -genkey writes it.
+      yield* check(cert, `${pem("EC PARAMETERS", oid("2a8648ce3d030107"))}${sec1}`)
+      yield* check(cert, sec1.replaceAll("\n", "\r\n"))
+    }
+  })
 
   const { cert } = selfSigned({ names: ["a"], keys: rsaKeys })
   const key = pkcs8(rsaKeys)
@@ -97,32 +94,28 @@ describe("A client certificate", () => {
     ["a certificate in its place", cert],
     ["garbage", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"],
   ]
-  it.effect.each(refused)("is refused with %s for its key, before dear work", ([, one]) =>
-    Effect.gen(function* () {
-      assert.match(yield* Effect.flip(check(cert, one)), /^private_key must be one private key in PEM that is not/)
-      const plain = cpuOf(() =>
-        Array.from({ length: 20 }, () => readIdentity({ certificate: cert, privateKey: Redacted.make(key) })),
-      )
-      const costly = cpuOf(() => readIdentity({ certificate: cert, privateKey: Redacted.make(one) }))
-      assert.isBelow(costly, plain + 20_000)
-    }),
-  )
+  it.effect.each(refused)("is refused with %s for its key, before dear work", function* ([, one]) {
+    assert.match(yield* Effect.flip(check(cert, one)), /^private_key must be one private key in PEM that is not/)
+    const plain = cpuOf(() =>
+      Array.from({ length: 20 }, () => readIdentity({ certificate: cert, privateKey: Redacted.make(key) })),
+    )
+    const costly = cpuOf(() => readIdentity({ certificate: cert, privateKey: Redacted.make(one) }))
+    assert.isBelow(costly, plain + 20_000)
+  })
 
-  it.live("is refused with the key of another, even if that names the certificate's public part", () =>
-    Effect.gen(function* () {
-      const mismatch = "certificate and private_key must be a certificate and its own private key."
-      const p256 = generateKeyPairSync("ec", { namedCurve: "P-256" })
-      assert.strictEqual(yield* Effect.flip(check(cert, pkcs8(p256))), mismatch)
-      assert.strictEqual(yield* Effect.flip(check(selfSigned({ names: ["a"], keys: p256 }).cert, key)), mismatch)
-      // The private number of P-256 begins at byte 36.
-      const bytes = p256.privateKey.export({ type: "pkcs8", format: "der" })
-      bytes.fill(1, 40, 60)
-      const madeUp = pem("PRIVATE KEY", bytes)
-      const { cert: its } = selfSigned({ names: ["a"], keys: p256 })
-      assert.isTrue(Result.isSuccess(readIdentity({ certificate: its, privateKey: Redacted.make(madeUp) })))
-      assert.strictEqual(yield* Effect.flip(check(its, madeUp)), mismatch)
-    }),
-  )
+  it.live("is refused with the key of another, even if that names the certificate's public part", function* () {
+    const mismatch = "certificate and private_key must be a certificate and its own private key."
+    const p256 = generateKeyPairSync("ec", { namedCurve: "P-256" })
+    assert.strictEqual(yield* Effect.flip(check(cert, pkcs8(p256))), mismatch)
+    assert.strictEqual(yield* Effect.flip(check(selfSigned({ names: ["a"], keys: p256 }).cert, key)), mismatch)
+    // The private number of P-256 begins at byte 36.
+    const bytes = p256.privateKey.export({ type: "pkcs8", format: "der" })
+    bytes.fill(1, 40, 60)
+    const madeUp = pem("PRIVATE KEY", bytes)
+    const { cert: its } = selfSigned({ names: ["a"], keys: p256 })
+    assert.isTrue(Result.isSuccess(readIdentity({ certificate: its, privateKey: Redacted.make(madeUp) })))
+    assert.strictEqual(yield* Effect.flip(check(its, madeUp)), mismatch)
+  })
 
   it.effect.each([
     ["nine certificates", cert.repeat(9)],
@@ -147,29 +140,27 @@ const costly = {
 describe("TLS with foreign hosts", () => {
   const rsaServer = trusted({ names: ["localhost", "hooks.test"], keys: rsaKeys })
 
-  it.live.each(Object.entries(costly))("refuses a server that wants %s, whoever calls it", ([, choice]) =>
-    Effect.gen(function* () {
-      const tls = { ...(yield* rsaServer), ...choice }
-      const receiver = yield* makeReceiver({ host: "localhost", tls })
-      const { fails } = yield* safeClient()
-      const error = yield* fails(receiver.url)
-      isKind(error, "tls")
-      assert.match(error.message, /ALERT_HANDSHAKE_FAILURE/)
-      const proxy = yield* makeConnectProxy()
-      const proxied = yield* safeClient({ egressProxy: egressProxyOf(proxy.url) })
-      isKind(yield* proxied.fails(receiver.url), "tls")
-      const secureProxy = yield* makeConnectProxy({ tls })
-      const behind = yield* safeClient({ egressProxy: egressProxyOf(secureProxy.url) })
-      assert.include((yield* behind.fails("https://hooks.test/")).message, "The connection to the egress proxy failed")
-      const client = Context.get(yield* Layer.build(operatorHttp), HttpClient.HttpClient)
-      yield* Effect.flip(client.get(receiver.url))
-      const mail = Context.get(yield* Layer.build(Mail.layer({ allowPrivateNetworks: true })), MailSender)
-      const url = Redacted.make(`smtps://localhost:${receiver.port}?from=a@b.test&to=c@d.test`)
-      const fault = yield* mail.send({ url, from: "a@b.test", to: ["c@d.test"], subject: "s", text: "t" })
-      assert.include(fault!, "The mail server did not take the e-mail (E")
-      assert.strictEqual(receiver.received.length, 0)
-    }),
-  )
+  it.live.each(Object.entries(costly))("refuses a server that wants %s, whoever calls it", function* ([, choice]) {
+    const tls = { ...(yield* rsaServer), ...choice }
+    const receiver = yield* makeReceiver({ host: "localhost", tls })
+    const { fails } = yield* safeClient()
+    const error = yield* fails(receiver.url)
+    isKind(error, "tls")
+    assert.match(error.message, /ALERT_HANDSHAKE_FAILURE/)
+    const proxy = yield* makeConnectProxy()
+    const proxied = yield* safeClient({ egressProxy: egressProxyOf(proxy.url) })
+    isKind(yield* proxied.fails(receiver.url), "tls")
+    const secureProxy = yield* makeConnectProxy({ tls })
+    const behind = yield* safeClient({ egressProxy: egressProxyOf(secureProxy.url) })
+    assert.include((yield* behind.fails("https://hooks.test/")).message, "The connection to the egress proxy failed")
+    const client = Context.get(yield* Layer.build(operatorHttp), HttpClient.HttpClient)
+    yield* Effect.flip(client.get(receiver.url))
+    const mail = Context.get(yield* Layer.build(Mail.layer({ allowPrivateNetworks: true })), MailSender)
+    const url = Redacted.make(`smtps://localhost:${receiver.port}?from=a@b.test&to=c@d.test`)
+    const fault = yield* mail.send({ url, from: "a@b.test", to: ["c@d.test"], subject: "s", text: "t" })
+    assert.include(fault!, "The mail server did not take the e-mail (E")
+    assert.strictEqual(receiver.received.length, 0)
+  })
 
   it.live.each([
     { maxVersion: "TLSv1.2" },
@@ -186,20 +177,18 @@ describe("TLS with foreign hosts", () => {
     }),
   )
 
-  it.live("does not negotiate again", () =>
-    Effect.gen(function* () {
-      const receiver = yield* makeReceiver({ host: "localhost", tls: { ...(yield* rsaServer), maxVersion: "TLSv1.2" } })
-      let again = 0
-      receiver.behave(({ socket }) => {
-        const { renegotiate } = socket as TLSSocket
-        renegotiate.call(socket, {}, (error) => void (error === null && again++))
-        return "hang"
-      })
-      const { fails } = yield* safeClient()
-      yield* fails(receiver.url)
-      assert.strictEqual(again, 0)
-    }),
-  )
+  it.live("does not negotiate again", function* () {
+    const receiver = yield* makeReceiver({ host: "localhost", tls: { ...(yield* rsaServer), maxVersion: "TLSv1.2" } })
+    let again = 0
+    receiver.behave(({ socket }) => {
+      const { renegotiate } = socket as TLSSocket
+      renegotiate.call(socket, {}, (error) => void (error === null && again++))
+      return "hang"
+    })
+    const { fails } = yield* safeClient()
+    yield* fails(receiver.url)
+    assert.strictEqual(again, 0)
+  })
 
   it("is in one file of the sources", () => {
     const homes = {

@@ -1,7 +1,8 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import { createPublicKey } from "node:crypto"
 import { Unauthorized } from "#src/domain/Errors.ts"
+import { it } from "../../support/it.ts"
 import { ecKey, encodeToken, es256, githubClaims, hs256, makeOidcProvider } from "../../support/oidc.ts"
 import { ps256, rs256, rs512, rsaKey } from "../../support/oidc.ts"
 import { oidcWorld, type OidcWorld, startOfTest } from "../../support/oidcWorld.ts"
@@ -160,18 +161,16 @@ const attacks: ReadonlyArray<readonly [name: string, forge: Forge, sentence: Reg
 ]
 
 describe("Oidc", () => {
-  it.effect("accepts a push to main and returns its run", () =>
-    Effect.gen(function* () {
-      const { provider, verifySigned } = yield* oidcWorld()
-      const verified = yield* verifySigned()
-      const { issuedAt, issuer, owner, provider: name, repo, repositoryId, runId } = verified
-      assert.deepStrictEqual(
-        [name, issuer, owner, repo, repositoryId, runId],
-        ["github", provider.issuer, "octo-org", "octo-repo", "74", "1658821493"],
-      )
-      assert.strictEqual(issuedAt && DateTime.toEpochMillis(issuedAt), startOfTest)
-    }),
-  )
+  it.effect("accepts a push to main and returns its run", function* () {
+    const { provider, verifySigned } = yield* oidcWorld()
+    const verified = yield* verifySigned()
+    const { issuedAt, issuer, owner, provider: name, repo, repositoryId, runId } = verified
+    assert.deepStrictEqual(
+      [name, issuer, owner, repo, repositoryId, runId],
+      ["github", provider.issuer, "octo-org", "octo-repo", "74", "1658821493"],
+    )
+    assert.strictEqual(issuedAt && DateTime.toEpochMillis(issuedAt), startOfTest)
+  })
 
   it.effect.each([
     ["exp 29 s ago", { exp: now - 29 }],
@@ -188,41 +187,33 @@ describe("Oidc", () => {
     }),
   )
 
-  it.effect("accepts each of several audiences, and a header without typ", () =>
-    Effect.gen(function* () {
-      const { verifySigned } = yield* oidcWorld({ audiences: ["https://a.example", "https://b.example"] })
-      yield* verifySigned({ aud: "https://a.example" })
-      yield* verifySigned({ aud: "https://b.example" }, { typ: undefined })
-    }),
-  )
+  it.effect("accepts each of several audiences, and a header without typ", function* () {
+    const { verifySigned } = yield* oidcWorld({ audiences: ["https://a.example", "https://b.example"] })
+    yield* verifySigned({ aud: "https://a.example" })
+    yield* verifySigned({ aud: "https://b.example" }, { typ: undefined })
+  })
 
-  it.effect.each(attacks)("refuses %s", ([, forge, sentence]) =>
-    Effect.gen(function* () {
-      const world = yield* oidcWorld()
-      yield* refused(world, yield* forge(world), sentence)
-    }),
-  )
+  it.effect.each(attacks)("refuses %s", function* ([, forge, sentence]) {
+    const world = yield* oidcWorld()
+    yield* refused(world, yield* forge(world), sentence)
+  })
 
-  it.effect.each(["jku", "x5u"])("refuses %s without a request", (parameter) =>
-    Effect.gen(function* () {
-      const world = yield* oidcWorld()
-      const attacker = yield* makeOidcProvider()
-      attacker.publish(stranger)
-      const link = { [parameter]: `${attacker.issuer}/.well-known/jwks` }
-      const sentence = new RegExp(`parameter "${parameter}"`)
-      yield* refused(world, yield* world.provider.sign({}, { ...link, kid: "stranger" }, rs256(stranger)), sentence)
-      yield* refused(world, yield* world.provider.sign({}, link), sentence)
-      assert.lengthOf(attacker.requests, 0)
-      assert.lengthOf(world.provider.requests, 0)
-    }),
-  )
+  it.effect.each(["jku", "x5u"])("refuses %s without a request", function* (parameter) {
+    const world = yield* oidcWorld()
+    const attacker = yield* makeOidcProvider()
+    attacker.publish(stranger)
+    const link = { [parameter]: `${attacker.issuer}/.well-known/jwks` }
+    const sentence = new RegExp(`parameter "${parameter}"`)
+    yield* refused(world, yield* world.provider.sign({}, { ...link, kid: "stranger" }, rs256(stranger)), sentence)
+    yield* refused(world, yield* world.provider.sign({}, link), sentence)
+    assert.lengthOf(attacker.requests, 0)
+    assert.lengthOf(world.provider.requests, 0)
+  })
 
-  it.effect("refuses a published key of fewer than 2,048 bits", () =>
-    Effect.gen(function* () {
-      const world = yield* oidcWorld()
-      const weak = rsaKey("weak", 1024)
-      world.provider.publish(weak)
-      yield* refused(world, yield* world.provider.sign({}, { kid: "weak" }, rs256(weak)), /cannot be verified/)
-    }),
-  )
+  it.effect("refuses a published key of fewer than 2,048 bits", function* () {
+    const world = yield* oidcWorld()
+    const weak = rsaKey("weak", 1024)
+    world.provider.publish(weak)
+    yield* refused(world, yield* world.provider.sign({}, { kid: "weak" }, rs256(weak)), /cannot be verified/)
+  })
 })

@@ -1,5 +1,5 @@
 import { NodeHttpClient } from "@effect/platform-node"
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Context, Effect, Layer, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import { createPublicKey } from "node:crypto"
@@ -8,6 +8,7 @@ import { presetOf } from "#src/domain/deployments/providers/presets.ts"
 import { Unauthorized, Unavailable } from "#src/domain/Errors.ts"
 import * as Oidc from "#src/infrastructure/oidc/CiTokenVerifier.ts"
 import { ciClaims, type CiName, ciNames } from "../../support/ciTokens.ts"
+import { it } from "../../support/it.ts"
 import {
   type Behaviour,
   ecKey,
@@ -161,42 +162,36 @@ const attacks = [
 ]
 
 describe("tokens of five providers", () => {
-  it.effect("are accepted, each for its own provider and issuer", () =>
-    Effect.gen(function* () {
-      const world = yield* makeWorld
-      for (const name of ciNames) {
-        const run = yield* world.verify(sign(name, claimsOf(world, name)))
-        assert.deepStrictEqual([run.provider, run.issuer], [name, world.find(name).issuer])
-        assert.isNull(run.previewReason)
-      }
-    }),
-  )
+  it.effect("are accepted, each for its own provider and issuer", function* () {
+    const world = yield* makeWorld
+    for (const name of ciNames) {
+      const run = yield* world.verify(sign(name, claimsOf(world, name)))
+      assert.deepStrictEqual([run.provider, run.issuer], [name, world.find(name).issuer])
+      assert.isNull(run.previewReason)
+    }
+  })
 
-  it.effect(`of ${attacks.length} attacks, none is accepted, and no answer repeats a token`, () =>
-    Effect.gen(function* () {
-      const world = yield* makeWorld
-      assert.isAtLeast(attacks.length, 60)
-      const accepted: Array<string> = []
-      for (const { forge, what } of attacks) {
-        const token = forge(world)
-        const result = yield* Effect.result(world.verify(token))
-        if (result._tag === "Success") accepted.push(what)
-        else {
-          assert.instanceOf(result.failure, Unauthorized, what)
-          for (const part of token.split(".")) if (part.length > 3) assert.notInclude(result.failure.error, part)
-        }
+  it.effect(`of ${attacks.length} attacks, none is accepted, and no answer repeats a token`, function* () {
+    const world = yield* makeWorld
+    assert.isAtLeast(attacks.length, 60)
+    const accepted: Array<string> = []
+    for (const { forge, what } of attacks) {
+      const token = forge(world)
+      const result = yield* Effect.result(world.verify(token))
+      if (result._tag === "Success") accepted.push(what)
+      else {
+        assert.instanceOf(result.failure, Unauthorized, what)
+        for (const part of token.split(".")) if (part.length > 3) assert.notInclude(result.failure.error, part)
       }
-      assert.deepStrictEqual(accepted, [])
-    }),
-  )
+    }
+    assert.deepStrictEqual(accepted, [])
+  })
 
-  it.effect("the audience of an entry is valid for that entry only", () =>
-    Effect.gen(function* () {
-      const world = yield* makeWorld
-      const token = sign("gitlab", { ...claimsOf(world, "gitlab"), aud: audienceOf("circleci") })
-      assert.instanceOf(yield* Effect.flip(world.verify(token)), Unauthorized)
-    }),
-  )
+  it.effect("the audience of an entry is valid for that entry only", function* () {
+    const world = yield* makeWorld
+    const token = sign("gitlab", { ...claimsOf(world, "gitlab"), aud: audienceOf("circleci") })
+    assert.instanceOf(yield* Effect.flip(world.verify(token)), Unauthorized)
+  })
 })
 
 describe("discovery", () => {
@@ -216,62 +211,56 @@ describe("discovery", () => {
     ["keys at another host without TLS", "must be an https URL", "normal", { jwks_uri: "http://127.0.0.2:9/jwks" }],
     ["keys in a file", "must be an https URL", "normal", { jwks_uri: "file:///etc/passwd" }],
   ]
-  it.effect("an issuer without a document has its keys where GitHub has them", () =>
-    Effect.gen(function* () {
-      const world = yield* makeWorld
-      const { server } = world.find("gitlab")
-      server.discover("missing")
-      server.behave("missing")
-      const token = sign("gitlab", claimsOf(world, "gitlab"))
-      const refused = yield* Effect.flip(world.verify(token))
-      assert.include(refused.error, "/.well-known/jwks answers with status 404")
-      server.behave("normal")
-      yield* TestClock.adjust("5 seconds")
-      yield* world.verify(token)
-    }),
-  )
+  it.effect("an issuer without a document has its keys where GitHub has them", function* () {
+    const world = yield* makeWorld
+    const { server } = world.find("gitlab")
+    server.discover("missing")
+    server.behave("missing")
+    const token = sign("gitlab", claimsOf(world, "gitlab"))
+    const refused = yield* Effect.flip(world.verify(token))
+    assert.include(refused.error, "/.well-known/jwks answers with status 404")
+    server.behave("normal")
+    yield* TestClock.adjust("5 seconds")
+    yield* world.verify(token)
+  })
 
-  it.effect.each(faults)("is unavailable, and says why: %s", ([, reason, behaviour, document]) =>
-    Effect.gen(function* () {
-      const world = yield* makeWorld
-      const { server } = world.find("gitlab")
-      server.discover(behaviour, document)
-      const token = sign("gitlab", claimsOf(world, "gitlab"))
-      const refused = yield* Effect.flip(world.verify(token))
-      assert.instanceOf(refused, Unavailable)
-      assert.include(refused.error, reason)
-      assert.lengthOf(server.requests, 1)
-      server.discover("normal")
-      yield* TestClock.adjust("5 seconds")
-      yield* world.verify(token)
-    }),
-  )
+  it.effect.each(faults)("is unavailable, and says why: %s", function* ([, reason, behaviour, document]) {
+    const world = yield* makeWorld
+    const { server } = world.find("gitlab")
+    server.discover(behaviour, document)
+    const token = sign("gitlab", claimsOf(world, "gitlab"))
+    const refused = yield* Effect.flip(world.verify(token))
+    assert.instanceOf(refused, Unavailable)
+    assert.include(refused.error, reason)
+    assert.lengthOf(server.requests, 1)
+    server.discover("normal")
+    yield* TestClock.adjust("5 seconds")
+    yield* world.verify(token)
+  })
 
-  it.effect("an entry may allow other algorithms, with keys of their kind", () =>
-    Effect.gen(function* () {
-      yield* TestClock.setTime(startOfTest)
-      const server = yield* makeOidcProvider()
-      server.publish(rsaKey("rsa"), ecKey("ec"))
-      const { audience, issuer } = server
-      const { pinFault, read } = presetOf("gitlab")
-      const provider = {
-        provider: "gitlab",
-        issuer,
-        audiences: [audience],
-        jwks: undefined,
-        read: read(issuer),
-        pinFault,
-      }
-      const layer = Oidc.layer([{ ...provider, algorithms: ["ES256"] }])
-      const { verify } = Context.get(
-        yield* Layer.build(Layer.provide(layer, NodeHttpClient.layerUndici)),
-        CiTokenVerifier,
-      )
-      const claims = ciClaims.gitlab(issuer, audience, now)
-      const token = encodeToken({ alg: "ES256", kid: "ec" }, claims, es256(ecKey("ec")))
-      assert.strictEqual((yield* verify(Redacted.make(token))).repositoryId, "20")
-      const rsa = encodeToken({ alg: "RS256", kid: "rsa" }, claims, rs256(rsaKey("rsa")))
-      assert.match((yield* Effect.flip(verify(Redacted.make(rsa)))).error, /signed with ES256/)
-    }),
-  )
+  it.effect("an entry may allow other algorithms, with keys of their kind", function* () {
+    yield* TestClock.setTime(startOfTest)
+    const server = yield* makeOidcProvider()
+    server.publish(rsaKey("rsa"), ecKey("ec"))
+    const { audience, issuer } = server
+    const { pinFault, read } = presetOf("gitlab")
+    const provider = {
+      provider: "gitlab",
+      issuer,
+      audiences: [audience],
+      jwks: undefined,
+      read: read(issuer),
+      pinFault,
+    }
+    const layer = Oidc.layer([{ ...provider, algorithms: ["ES256"] }])
+    const { verify } = Context.get(
+      yield* Layer.build(Layer.provide(layer, NodeHttpClient.layerUndici)),
+      CiTokenVerifier,
+    )
+    const claims = ciClaims.gitlab(issuer, audience, now)
+    const token = encodeToken({ alg: "ES256", kid: "ec" }, claims, es256(ecKey("ec")))
+    assert.strictEqual((yield* verify(Redacted.make(token))).repositoryId, "20")
+    const rsa = encodeToken({ alg: "RS256", kid: "rsa" }, claims, rs256(rsaKey("rsa")))
+    assert.match((yield* Effect.flip(verify(Redacted.make(rsa)))).error, /signed with ES256/)
+  })
 })

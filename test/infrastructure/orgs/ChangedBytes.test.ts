@@ -1,4 +1,4 @@
-import { assert, layer } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { AlertRepository } from "#src/domain/alerts/Alerts.ts"
 import { ProjectDocsRepository } from "#src/domain/docs/ProjectDocsRepository.ts"
@@ -24,6 +24,7 @@ import { at, everyOrg, insertOrg, insertProject, newEntry, newKey, newRepository
 import { insertEndpoint, updateEndpoint } from "../../contract/webhooks/webhookSupport.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
+import { layer } from "../../support/it.ts"
 
 const repositories = Layer.mergeAll(
   AlertsSql.layer,
@@ -101,20 +102,18 @@ const changes: Readonly<Record<string, (orgId: string) => Tried<(text: string) =
 layer(repositories, { excludeTestServices: true })("the stored bytes of a changed row, on PostgreSQL", (it) => {
   // Seen failing for projects, keys, documentation, endpoints and alerts when the size was read without a lock.
   for (const [name, make] of Object.entries(changes)) {
-    it.effect(`${name}: two changes at once count what the row has in the end`, () =>
-      Effect.gen(function* () {
-        const usage = yield* OrgUsage
-        const grown = Effect.fnUntraced(function* (change: (put: (text: string) => Tried<unknown>) => Tried<unknown>) {
-          const { orgId } = yield* insertOrg()
-          const put = yield* make(orgId)
-          const before = usage.bytes(orgId)
-          yield* change(put)
-          return usage.bytes(orgId) - before
-        })
-        const alone = yield* grown((put) => put("ab"))
-        const together = yield* grown((put) => meanwhile(put("x".repeat(30)), put("ab")))
-        assert.strictEqual(together, alone)
-      }),
-    )
+    it.effect(`${name}: two changes at once count what the row has in the end`, function* () {
+      const usage = yield* OrgUsage
+      const grown = Effect.fnUntraced(function* (change: (put: (text: string) => Tried<unknown>) => Tried<unknown>) {
+        const { orgId } = yield* insertOrg()
+        const put = yield* make(orgId)
+        const before = usage.bytes(orgId)
+        yield* change(put)
+        return usage.bytes(orgId) - before
+      })
+      const alone = yield* grown((put) => put("ab"))
+      const together = yield* grown((put) => meanwhile(put("x".repeat(30)), put("ab")))
+      assert.strictEqual(together, alone)
+    })
   }
 })

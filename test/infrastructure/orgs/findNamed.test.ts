@@ -1,5 +1,4 @@
-/* oxlint-disable vitest/no-standalone-expect -- it.effect is a test */
-import { expect, layer } from "@effect/vitest"
+import { expect } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { maxFilteredRows } from "#src/domain/Page.ts"
@@ -8,13 +7,15 @@ import * as OrgsSql from "#src/infrastructure/orgs/orgsSql.ts"
 import { rowsRead } from "../../contract/boundedReads.ts"
 import { everyOrg } from "../../contract/support.ts"
 import { databases } from "../../support/databases.ts"
+import { layer } from "../../support/it.ts"
 
 const newer = 5_000
 
 for (const [name, database] of Object.entries({ embedded: databases.embedded, postgres: databases.postgres })) {
   layer(Layer.provideMerge(OrgsSql.layer, database), { excludeTestServices: true })(name, (it) => {
-    it.effect("what has a name is found however much is newer, and a page reads 2,000 rows of each kind at most", () =>
-      Effect.gen(function* () {
+    it.effect(
+      "what has a name is found however much is newer, and a page reads 2,000 rows of each kind at most",
+      function* () {
         const sql = yield* SqlClient.SqlClient
         const { findNamed } = yield* OrgRepository
         yield* sql`INSERT INTO orgs (id, name, created_at) VALUES ('old', 'Old', now()), ('new', 'New', now())`
@@ -43,7 +44,7 @@ for (const [name, database] of Object.entries({ embedded: databases.embedded, po
         })
         expect(yield* readAll("billing")).toEqual({ found: [["key", "k00000", "Old"]], pages: 3 })
         expect((yield* readAll("billing-request")).found).toEqual([["change", "a", "Old"]])
-      }),
+      },
     )
   })
 }

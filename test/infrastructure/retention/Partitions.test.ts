@@ -1,4 +1,4 @@
-import { assert, layer } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { DateTime, Deferred, Duration, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { RetentionRepository } from "#src/domain/Retention.ts"
@@ -15,6 +15,7 @@ import { insertOrg } from "../../contract/support.ts"
 import { attempt, claim, deliveriesOf, plus, record } from "../../contract/webhooks/webhookSupport.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
+import { layer } from "../../support/it.ts"
 
 /** Promise (Retention) */
 
@@ -54,8 +55,9 @@ const deliverAll = (now: DateTime.Utc) =>
 
 for (const [name, database] of Object.entries(databases)) {
   layer(Layer.provideMerge(world, database), { excludeTestServices: true })(name, (it) => {
-    it.effect("a new database has a partition for every id, and the service adds those of the next range, once", () =>
-      Effect.gen(function* () {
+    it.effect(
+      "a new database has a partition for every id, and the service adds those of the next range, once",
+      function* () {
         assert.deepStrictEqual(yield* bounds(), [
           ["MINVALUE", "0"],
           ["0", "MAXVALUE"],
@@ -69,28 +71,27 @@ for (const [name, database] of Object.entries(databases)) {
         for (const table of ["deliveries", "delivery_attempts"]) assert.deepStrictEqual(yield* bounds(table), made)
         yield* prepare(plus(now, 3_600))
         assert.strictEqual((yield* bounds()).length, 5)
-      }),
+      },
     )
 
-    it.effect("a new partition has the indexes and settings of the first one", () =>
-      Effect.gen(function* () {
-        const sql = yield* SqlClient.SqlClient
-        yield* prepare(nextTime())
-        for (const table of ["events", "deliveries", "delivery_attempts"]) {
-          const all = yield* sql<{ made: string }>`
+    it.effect("a new partition has the indexes and settings of the first one", function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* prepare(nextTime())
+      for (const table of ["events", "deliveries", "delivery_attempts"]) {
+        const all = yield* sql<{ made: string }>`
             SELECT jsonb_build_array(reloptions,
               (SELECT jsonb_agg(attoptions ORDER BY attnum) FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0),
               (SELECT jsonb_agg(replace(pg_get_indexdef(indexrelid), relname, '') ORDER BY pg_get_indexdef(indexrelid))
                FROM pg_index WHERE indrelid = c.oid AND indisvalid)) -> 1 AS made,
               (SELECT count(*)::int FROM pg_index WHERE indrelid = c.oid) AS indexes, reloptions
             FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid WHERE inhparent = ${table}::regclass`
-          assert.strictEqual(new Set(all.map((one) => JSON.stringify(one))).size, 1, table)
-        }
-      }),
-    )
+        assert.strictEqual(new Set(all.map((one) => JSON.stringify(one))).size, 1, table)
+      }
+    })
 
-    it.effect("after a stop of a month, what was stored before the ranges were made is removed in its time", () =>
-      Effect.gen(function* () {
+    it.effect(
+      "after a stop of a month, what was stored before the ranges were made is removed in its time",
+      function* () {
         const now = nextTime()
         yield* prepare(now)
         const later = plus(now, 30 * 86_400)
@@ -101,11 +102,12 @@ for (const [name, database] of Object.entries(databases)) {
         assert.strictEqual((yield* deliveriesOf(orgId)).length, 2)
         yield* removeOld(plus(later, 3_600))
         assert.deepStrictEqual(yield* deliveriesOf(orgId), [])
-      }),
+      },
     )
 
-    it.effect("a range whose removal was interrupted is dropped by the next run, without what is pending", () =>
-      Effect.gen(function* () {
+    it.effect(
+      "a range whose removal was interrupted is dropped by the next run, without what is pending",
+      function* () {
         const sql = yield* SqlClient.SqlClient
         const now = nextTime()
         yield* prepare(now)
@@ -136,14 +138,15 @@ for (const [name, database] of Object.entries(databases)) {
         )
         assert.deepStrictEqual(yield* sql`SELECT relname FROM pg_class WHERE starts_with(relname, 'gone_')`, [])
         yield* deliverAll(plus(now, 120))
-      }),
+      },
     )
   })
 }
 
 layer(Layer.provideMerge(world, databases.postgres), { excludeTestServices: true })("postgres, locks", (it) => {
-  it.effect("a removal gives way to a transaction that reads the tables, holds up nobody, and is made later", () =>
-    Effect.gen(function* () {
+  it.effect(
+    "a removal gives way to a transaction that reads the tables, holds up nobody, and is made later",
+    function* () {
       const sql = yield* SqlClient.SqlClient
       const now = nextTime()
       yield* prepare(now)
@@ -172,25 +175,23 @@ layer(Layer.provideMerge(world, databases.postgres), { excludeTestServices: true
       yield* Deferred.succeed(released, undefined)
       yield* Fiber.join(reader)
       assert.strictEqual(yield* remove, 1)
-    }),
+    },
   )
 
-  it.effect("a replica whose clock is far ahead removes nothing, and prepares no range of its time", () =>
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      const now = yield* DateTime.now
-      const ahead = DateTime.add(now, { years: 10 })
-      const { orgId } = yield* insertOrg()
-      yield* publishAt(orgId, plus(now, -1))
-      yield* prepare(ahead)
-      assert.isBelow(timeOfId((yield* bounds()).at(-1)![0]!), DateTime.toEpochMillis(now) + 3 * 3_600_000)
-      yield* removeOld(ahead)
-      // Seen failing of an org: the age was subtracted first, so that a clock could be ahead by as much.
-      const { removeJobsOfOrg, removeOfOrg } = yield* RetentionRepository
-      for (const remove of [removeOfOrg, removeJobsOfOrg]) {
-        assert.strictEqual((yield* remove(orgId, ahead, Duration.days(3650), "", 100)).removed, 0)
-      }
-      assert.strictEqual((yield* sql`SELECT FROM events WHERE org_id = ${orgId}`).length, 1)
-    }),
-  )
+  it.effect("a replica whose clock is far ahead removes nothing, and prepares no range of its time", function* () {
+    const sql = yield* SqlClient.SqlClient
+    const now = yield* DateTime.now
+    const ahead = DateTime.add(now, { years: 10 })
+    const { orgId } = yield* insertOrg()
+    yield* publishAt(orgId, plus(now, -1))
+    yield* prepare(ahead)
+    assert.isBelow(timeOfId((yield* bounds()).at(-1)![0]!), DateTime.toEpochMillis(now) + 3 * 3_600_000)
+    yield* removeOld(ahead)
+    // Seen failing of an org: the age was subtracted first, so that a clock could be ahead by as much.
+    const { removeJobsOfOrg, removeOfOrg } = yield* RetentionRepository
+    for (const remove of [removeOfOrg, removeJobsOfOrg]) {
+      assert.strictEqual((yield* remove(orgId, ahead, Duration.days(3650), "", 100)).removed, 0)
+    }
+    assert.strictEqual((yield* sql`SELECT FROM events WHERE org_id = ${orgId}`).length, 1)
+  })
 })

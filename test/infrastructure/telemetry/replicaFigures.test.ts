@@ -1,7 +1,8 @@
-import { assert, it } from "@effect/vitest"
+import { assert } from "@effect/vitest"
 import { Effect, Metric } from "effect"
 import { TestClock } from "effect/testing"
 import * as ReplicaFigures from "#src/infrastructure/activity/ActivityWorker.ts"
+import { it } from "../../support/it.ts"
 
 const boundaries = [0.001, 0.01, 0.1, 1]
 const request = (route: string, status = "200") =>

@@ -1,10 +1,11 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Claim } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { claimSql, lanesFound } from "#src/infrastructure/webhooks/claimDeliveries.ts"
 import type { Reads } from "#src/infrastructure/queue/queuePositions.ts"
 import { databases } from "../../support/databases.ts"
+import { it } from "../../support/it.ts"
 
 const now = DateTime.makeUnsafe("2026-11-20T17:00:00.000Z")
 const claim: Claim = {

@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Context, DateTime, Duration, Effect, Layer, Metric } from "effect"
 import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { RetryDecision } from "#src/domain/webhooks/RetryDecision.ts"
@@ -6,6 +6,7 @@ import { type AttemptRecord, DeliveryQueue } from "#src/domain/webhooks/Delivery
 import { Unavailable } from "#src/domain/Errors.ts"
 import type { AttemptOutcome } from "#src/domain/webhooks/WebhookSender.ts"
 import * as DeliveryMetrics from "#src/infrastructure/webhooks/DeliveryTelemetry.ts"
+import { it } from "../../support/it.ts"
 
 const now = DateTime.makeUnsafe(0)
 const made = (outcome: Partial<AttemptOutcome>, _tag: Exclude<RetryDecision["_tag"], "Retry">): AttemptRecord => ({

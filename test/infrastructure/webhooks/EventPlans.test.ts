@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
@@ -12,6 +12,7 @@ import { insertOrg } from "../../contract/support.ts"
 import { epoch, insertEndpoint, publish } from "../../contract/webhooks/webhookSupport.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
+import { it } from "../../support/it.ts"
 
 /** Promise (Bounded work) */
 

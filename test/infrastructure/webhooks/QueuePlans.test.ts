@@ -1,4 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
@@ -13,6 +13,7 @@ import { insertOrg } from "../../contract/support.ts"
 import { attempt, claim, epoch, insertEndpoint, plus, record, release } from "../../contract/webhooks/webhookSupport.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
+import { it } from "../../support/it.ts"
 
 const world = Layer.mergeAll(
   DeliveryLogSql.layer,
