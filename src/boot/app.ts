@@ -59,7 +59,7 @@ import { callbackPath } from "../http/server/signIn.ts"
 import { StartupError } from "../infrastructure/StartupError.ts"
 import * as ActivitySql from "../infrastructure/activity/activitySql.ts"
 import * as ActivityWorker from "../infrastructure/activity/ActivityWorker.ts"
-import * as Observed from "../infrastructure/activity/observedRepositories.ts"
+import * as LiveChannel from "../infrastructure/activity/liveChannel.ts"
 import { logAudit } from "../infrastructure/audit/audited.ts"
 import * as AlertsSql from "../infrastructure/alerts/alertsSql.ts"
 import * as MailSender from "../infrastructure/alerts/MailSender.ts"
@@ -191,7 +191,7 @@ export const app = (settings: Settings, { issuers, listener, random, receivers, 
     Layer.provide(Layer.mergeAll(TokenKeysSql.layer, Layer.succeed(TokenIssuer, settings.baseUrl))),
     Layer.provideMerge(Layer.mergeAll(platform(settings), webhooks(settings), chat(settings))),
     Layer.provide([receivers, issuers, zips]),
-    Layer.provideMerge(LiveFeed.layer.pipe(Layer.provide(Observed.layer))),
+    Layer.provideMerge(LiveFeed.layer.pipe(Layer.provide(LiveChannel.layer))),
     Layer.provideMerge(ActivityRecorder.layer.pipe(Layer.provideMerge(ActivitySql.layer))),
     Layer.provideMerge(Database.layer(settings)),
     Layer.provideMerge(Layer.mergeAll(NodeCrypto.layer, random, keyHash)),
@@ -208,11 +208,10 @@ export const app = (settings: Settings, { issuers, listener, random, receivers, 
 
 /** The services of the platform interface: keys, orgs, projects, deployments. */
 const platform = (settings: Settings) => {
-  const deployments = Observed.deployments.pipe(Layer.provide(DeploymentsSql.layer))
   const repositories = Layer.mergeAll(
     ApiKeysSql.layer,
     RolesSql.layer,
-    deployments,
+    DeploymentsSql.layer,
     KeyCountersSql.layer,
     KeyUsageSql.layer,
     OrgsSql.layer,
@@ -226,7 +225,6 @@ const platform = (settings: Settings) => {
     pinFault: (name, pins) => settings.ciProviders.find(({ provider }) => provider === name)?.pinFault(pins),
   })
   const keys = AfterCommit.keys.pipe(Layer.provideMerge(KeyCache.layer), Layer.provide(KeyCache.keyRevocations))
-  const validations = Observed.validations.pipe(Layer.provide(KeyCache.validationMetrics))
   const tokens = Oidc.layer(settings.ciProviders)
   const reportSignatures = GithubKeys.layer(settings.githubKeysUrl)
   return Layer.mergeAll(
@@ -242,7 +240,7 @@ const platform = (settings: Settings) => {
     Layer.provideMerge(Layer.merge(readiness, databaseSize)),
     Layer.provideMerge(Activities.layer),
     Layer.provideMerge(people(settings).pipe(Layer.provideMerge(Sessions.layer), Layer.provide(SessionsSql.layer))),
-    Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, reportSignatures, audit, validations)),
+    Layer.provideMerge(Layer.mergeAll(keys, policy, tokens, reportSignatures, audit, KeyCache.validationMetrics)),
     Layer.provideMerge(repositories),
   )
 }
@@ -265,21 +263,19 @@ const alerts = (settings: Settings) =>
 /** Whether traces are exported. If so, deliveries carry trace headers. */
 const isTraced = ({ otlp }: Settings) => otlp !== undefined
 
-const jobs = Observed.jobs.pipe(Layer.provide(JobsSql.layer))
-
 const repositories = Layer.mergeAll(
   DeliveryLogSql.layer,
-  Observed.deliveries.pipe(Layer.provide(DeliveryMetrics.layer), Layer.provide(DeliveryQueueSql.layer)),
+  DeliveryMetrics.layer.pipe(Layer.provide(DeliveryQueueSql.layer)),
   EventsSql.layer,
   EventTypesSql.layer,
   IdempotencySql.layer,
-  jobs,
+  JobsSql.layer,
   JobSchedulesSql.layer,
   PendingDeliveriesSql.layer,
   RetentionSql.layer,
   SigningKeysSql.layer,
-  SweepsSql.layer.pipe(Layer.provide(jobs)),
-  Observed.endpoints.pipe(Layer.provide(WebhookEndpointsSql.layer)),
+  SweepsSql.layer.pipe(Layer.provide(JobsSql.layer)),
+  WebhookEndpointsSql.layer,
 )
 
 /** The share of this process's slots that the workers of each database have. */

@@ -44,6 +44,12 @@ const add = <A extends { readonly count: number }>(rows: Map<string, A>, key: st
   rows.set(key, { ...row, count: row.count + before })
 }
 
+/** Counts what happens; where nothing writes the counts, it does nothing. */
+export const Counter = Context.Reference<Pick<ActivityRecorder["Service"], "attempt" | "count">>(
+  "gatehouse/domain/ActivityRecorder/Counter",
+  { defaultValue: () => ({ attempt: () => {}, count: () => {} }) },
+)
+
 /** A batch writer: counts what happens in memory, and writes it in batches. Counting never waits and never fails. */
 export class ActivityRecorder extends Context.Service<ActivityRecorder>()("gatehouse/domain/ActivityRecorder", {
   make: Effect.gen(function* () {
@@ -120,5 +126,5 @@ export class ActivityRecorder extends Context.Service<ActivityRecorder>()("gateh
     }
   }),
 }) {
-  static readonly layer = Layer.effect(this, this.make)
+  static readonly layer = Layer.effect(Counter, this).pipe(Layer.provideMerge(Layer.effect(this, this.make)))
 }

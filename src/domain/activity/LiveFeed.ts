@@ -62,6 +62,12 @@ interface Reader {
   readonly owner: string
 }
 
+/** Publishes changes to who watches. They are made only while somebody does. */
+export const Publish = Context.Reference<(changes: () => ReadonlyArray<Change>) => void>(
+  "gatehouse/domain/LiveFeed/Publish",
+  { defaultValue: () => () => {} },
+)
+
 /** What changes, as it changes, for people who watch. While nobody watches at any replica, nothing is sent. */
 export class LiveFeed extends Context.Service<LiveFeed>()("gatehouse/domain/LiveFeed", {
   make: Effect.gen(function* () {
@@ -103,7 +109,6 @@ export class LiveFeed extends Context.Service<LiveFeed>()("gatehouse/domain/Live
       Effect.forkScoped,
     )
 
-    /** Whether somebody watches. Look before you make a change. */
     const isWatched = () => readers.size > 0 || clock.currentTimeMillisUnsafe() < wantedUntil
     const send = (payloads: ReadonlyArray<string>) =>
       Effect.catchCause(channel.send(payloads), (cause) => Effect.logDebug("Live changes were not sent", cause))
@@ -130,11 +135,9 @@ export class LiveFeed extends Context.Service<LiveFeed>()("gatehouse/domain/Live
     }
 
     return {
-      isWatched,
-
-      publish: (changes: ReadonlyArray<Change>) => {
+      publish: (changes: () => ReadonlyArray<Change>) => {
         if (!isWatched()) return
-        for (const change of changes) hasDropped = !Queue.offerUnsafe(waiting, change) || hasDropped
+        for (const change of changes()) hasDropped = !Queue.offerUnsafe(waiting, change) || hasDropped
       },
 
       /**
@@ -174,7 +177,10 @@ export class LiveFeed extends Context.Service<LiveFeed>()("gatehouse/domain/Live
     }
   }),
 }) {
-  static readonly layer = Layer.effect(this, this.make)
+  static readonly layer = Layer.effect(
+    Publish,
+    Effect.map(this, ({ publish }) => publish),
+  ).pipe(Layer.provideMerge(Layer.effect(this, this.make)))
 }
 
 const resetEvent: LiveEvent = { id: "", topic: "reset", orgId: "", data: {} }

@@ -1,5 +1,6 @@
 import { type Redacted, Context, DateTime, Effect, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
+import { Publish } from "../activity/LiveFeed.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { nextCursor, type Page, type Found } from "../Page.ts"
 import { ciTokenNeeded, managedScope, type OrgScope } from "../Principal.ts"
@@ -95,6 +96,9 @@ export class Deployments extends Context.Service<Deployments>()("gatehouse/domai
     const random = yield* SecureRandom.SecureRandom
     const audit = yield* AuditLog
     const rules = yield* RegistrationPolicy
+    const publish = yield* Publish
+    const tell = (orgId: string, projectId: string, deploymentId: string) =>
+      publish(() => [{ topic: "deployment", orgId, data: { projectId, deploymentId } }])
 
     return {
       /** Returns the run of a CI token. `register` decides whether its repository may register. */
@@ -116,7 +120,8 @@ export class Deployments extends Context.Service<Deployments>()("gatehouse/domai
           rules,
         })
         if (registered._tag === "Refused") return yield* refusal(registered.reason)
-        const { preview, projectId } = registered
+        const { orgId, preview, projectId } = registered
+        tell(orgId, projectId, deploymentId)
         const answer: Registration = { ok: true, projectId, branch: run.branch, ...(preview ? { preview } : {}) }
         return answer
       }),
@@ -132,7 +137,9 @@ export class Deployments extends Context.Service<Deployments>()("gatehouse/domai
           details: { projectId },
           event,
         })
-        return yield* repository.promote(scope, projectId, deploymentId, yield* DateTime.now, entry)
+        const project = yield* repository.promote(scope, projectId, deploymentId, yield* DateTime.now, entry)
+        tell(project.orgId, projectId, deploymentId)
+        return project
       }),
 
       /** A page of a project's deployments. */

@@ -4,7 +4,7 @@ import { currentTenant, RequestOrg } from "../Principal.ts"
 import { Wakeups } from "../Wakeups.ts"
 import { DefaultLimits, limitReached } from "../orgs/OrgLimits.ts"
 import { type ClaimedJob, type ClaimJobs, defaultLeaseSeconds } from "./Job.ts"
-import { JobRepository } from "./JobRepository.ts"
+import { JobRepository, makeTell } from "./JobRepository.ts"
 
 /** The workflows of a claim; `undefined` for any. Fails when the request has both fields. */
 const claimedWorkflows = ({ workflow, workflows }: typeof ClaimJobs.Type) => {
@@ -20,16 +20,22 @@ const claimedWorkflows = ({ workflow, workflows }: typeof ClaimJobs.Type) => {
 export const makeClaim = Effect.gen(function* () {
   const repository = yield* JobRepository
   const wakeups = yield* Wakeups
+  const tell = yield* makeTell
   const limited = limitWaitingClaims((yield* DefaultLimits).waitingClaims)
 
   const claimNow = Effect.fnUntraced(function* (key: PollKey, limit: number) {
     const now = yield* DateTime.now
     const leaseUntil = DateTime.add(now, { seconds: key.leaseSeconds })
-    return yield* repository.claim(key.orgId, { workflows: key.workflows, limit, now, leaseUntil })
+    const claimed = yield* repository.claim(key.orgId, { workflows: key.workflows, limit, now, leaseUntil })
+    tell(key.orgId, idsOf(claimed), "running")
+    return claimed
   })
   const waiting = yield* makeJobPolls(
     (key, limit) => Effect.provideService(claimNow(key, limit), RequestOrg, key.orgId),
-    (orgId, jobs) => Effect.flatMap(DateTime.now, (now) => repository.release(orgId, jobs, now)),
+    Effect.fnUntraced(function* (orgId, jobs) {
+      yield* repository.release(orgId, jobs, yield* DateTime.now)
+      tell(orgId, idsOf(jobs), "queued")
+    }),
   )
   yield* wakeups.onJobs(waiting.wake)
 
@@ -43,6 +49,7 @@ export const makeClaim = Effect.gen(function* () {
 })
 
 type Claimed = ReadonlyArray<ClaimedJob>
+const idsOf = (jobs: Claimed) => jobs.map(({ job_id }) => job_id)
 
 /** Claims with the same key share one poll. */
 interface PollKey {

@@ -21,7 +21,7 @@ import {
   type StepJob,
 } from "./Job.ts"
 import { completed, endIdOf, failed, type JobReport, type ReportedChange } from "./JobEnd.ts"
-import { type JobFilter, JobRepository, type NewJob } from "./JobRepository.ts"
+import { type JobFilter, JobRepository, makeTell, type NewJob } from "./JobRepository.ts"
 import { type CancelJobs, JobSweepFilter, type JobSweepOrder, type RetryJobs } from "./JobSweeps.ts"
 import { JobTemplates } from "./JobTemplates.ts"
 import { type SetWorkflow, workflowNotFound } from "./Workflows.ts"
@@ -67,6 +67,7 @@ const makeReport = Effect.gen(function* () {
   const repository = yield* JobRepository
   const random = yield* SecureRandom.SecureRandom
   const wakeups = yield* Wakeups
+  const tell = yield* makeTell
 
   const endOf = Effect.fnUntraced(function* (orgId: string, jobId: string) {
     const [nonce, endId] = [yield* makeNonce(random), endIdOf(jobId, yield* random.ulid)]
@@ -81,6 +82,7 @@ const makeReport = Effect.gen(function* () {
   return {
     one: Effect.fnUntraced(function* (orgId: string, jobId: string, report: JobReport) {
       const change = yield* repository.report(yield* endOf(orgId, jobId), report)
+      tell(orgId, [jobId], change.status)
       yield* wake(orgId, [change])
       return change.status
     }),
@@ -93,6 +95,9 @@ const makeReport = Effect.gen(function* () {
         Effect.map(endOf(orgId, jobId), (end) => ({ end, report })),
       )
       const outcomes = yield* repository.reportAll(orgId, ends)
+      for (const [n, outcome] of outcomes.entries()) {
+        if (Result.isSuccess(outcome)) tell(orgId, [reports[n]!.jobId], outcome.success.status)
+      }
       yield* wake(
         orgId,
         outcomes.flatMap((outcome) => (Result.isSuccess(outcome) ? outcome.success : [])),
@@ -138,6 +143,7 @@ export class Jobs extends Context.Service<Jobs>()("gatehouse/domain/Jobs", {
     const random = yield* SecureRandom.SecureRandom
     const wakeups = yield* Wakeups
     const report = yield* makeReport
+    const tell = yield* makeTell
     const audit = yield* AuditLog
 
     const insert = Effect.fnUntraced(function* (
@@ -155,6 +161,11 @@ export class Jobs extends Context.Service<Jobs>()("gatehouse/domain/Jobs", {
         }).pipe(Effect.mapError(({ error }) => new InvalidRequest({ error: fieldOf(error, n) }))),
       )
       const made = yield* repository.insert(jobs)
+      tell(
+        orgId,
+        made.map(({ jobId }) => jobId),
+        "queued",
+      )
       yield* wakeups.jobs(orgId)
       return made
     })
@@ -207,6 +218,8 @@ export class Jobs extends Context.Service<Jobs>()("gatehouse/domain/Jobs", {
         const { attempt, note, progress } = input
         const lines = linesAt(input.lines, now)
         yield* repository.extendLease(orgId, input.job_id, { leaseUntil, now, attempt, progress, note, lines })
+        // Lines are shown as they come.
+        if (lines !== undefined) tell(orgId, [input.job_id], "running")
       }),
 
       /** Keeps lines that the worker of a job has logged. */
@@ -215,6 +228,7 @@ export class Jobs extends Context.Service<Jobs>()("gatehouse/domain/Jobs", {
         const now = yield* DateTime.now
         const kept = { progress: undefined, note: undefined, lines: linesAt(lines, now) }
         yield* repository.extendLease(orgId, job_id, { leaseUntil: null, now, attempt, ...kept })
+        tell(orgId, [job_id], "running")
       }),
 
       /** The newest lines of a job, oldest first. */
@@ -260,6 +274,7 @@ export class Jobs extends Context.Service<Jobs>()("gatehouse/domain/Jobs", {
         const details = { inputChanged: input.input !== undefined }
         const entry = yield* audit.entry({ action: "job.retry", target: job_id!, details })
         yield* repository.retry(orgId, job_id!, input.input, yield* DateTime.now, entry)
+        tell(orgId, [job_id!], "queued")
         yield* wakeups.jobs(orgId)
         return null
       }),

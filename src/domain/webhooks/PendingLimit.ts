@@ -1,6 +1,7 @@
 import { Context, DateTime, Effect, Layer } from "effect"
 import type { Unavailable } from "../Errors.ts"
 import { Wakeups } from "../Wakeups.ts"
+import { Publish } from "../activity/LiveFeed.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { countReached } from "../orgs/OrgLimits.ts"
 import { deactivated } from "./Event.ts"
@@ -32,6 +33,7 @@ export class PendingLimit extends Context.Service<PendingLimit>()("gatehouse/dom
     const endpoints = yield* WebhookEndpointRepository
     const audit = yield* AuditLog
     const wakeups = yield* Wakeups
+    const publish = yield* Publish
 
     const deactivate = Effect.fnUntraced(function* (orgId: string, endpointId: string) {
       const change = {
@@ -42,6 +44,7 @@ export class PendingLimit extends Context.Service<PendingLimit>()("gatehouse/dom
       } as const
       const entry = yield* audit.entryOfService(change)
       if (!(yield* endpoints.deactivate(orgId, endpointId, yield* DateTime.now, entry))) return
+      publish(() => [{ topic: "endpoint", orgId, data: { endpointId, change: "deactivated" } }])
       yield* wakeups.sweeps
       yield* countReached("pendingDeliveries")
       yield* Effect.logWarning("An endpoint is deactivated: its org has too many pending deliveries")

@@ -6,6 +6,7 @@ import { nextCursorIfMore, wholeListPage } from "../Page.ts"
 import { currentTenant } from "../Principal.ts"
 import { healthOf, healthRanges } from "../activity/Activity.ts"
 import { ActivityRepository } from "../activity/ActivityRepository.ts"
+import { Publish } from "../activity/LiveFeed.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { StoredJson } from "../StoredJson.ts"
 import type { StoredSecret } from "./DeliveryQueue.ts"
@@ -147,6 +148,7 @@ export class WebhookEndpoints extends Context.Service<WebhookEndpoints>()("gateh
   make: Effect.gen(function* () {
     const repository = yield* WebhookEndpointRepository
     const activity = yield* ActivityRepository
+    const publish = yield* Publish
     const cipher = yield* Cipher
     const random = yield* SecureRandom.SecureRandom
     const rules = yield* ReceiverUrlRules
@@ -156,6 +158,8 @@ export class WebhookEndpoints extends Context.Service<WebhookEndpoints>()("gateh
     const sendTest = yield* make
     const { checkIdentity, hostFault } = yield* WebhookSender
     const checks = { checkIdentity, rules }
+    const tell = (orgId: string, endpointId: string, change: string) =>
+      publish(() => [{ topic: "endpoint", orgId, data: { endpointId, change } }])
 
     /**
      * Why no delivery will reach a new URL, as far as its host says. The caller waits at most a second for its name.
@@ -191,6 +195,7 @@ export class WebhookEndpoints extends Context.Service<WebhookEndpoints>()("gateh
         const details = { host: new URL(url).host, active, ...settingDetails(given) }
         const entry = yield* audit.entry({ action: "webhook_endpoint.create", target: id, details })
         yield* repository.insert(endpoint, entry)
+        tell(orgId, id, "created")
         return {
           webhook_endpoint_id: id,
           ...(made === undefined ? {} : { signing_secret: made }),
@@ -240,6 +245,7 @@ export class WebhookEndpoints extends Context.Service<WebhookEndpoints>()("gateh
         const entry = yield* audit.entry({ action: "webhook_endpoint.update", target: id, details, event })
         const changes = { url, secret, previousSecretUntil, description, active, now, ...settings }
         yield* repository.update(orgId, id, changes, entry)
+        tell(orgId, id, "updated")
         if (active === false) yield* wakeups.sweeps
         // Without a limit or an order, what waits for them can be sent now.
         yield* wakeups.deliveries
@@ -250,6 +256,7 @@ export class WebhookEndpoints extends Context.Service<WebhookEndpoints>()("gateh
         const orgId = yield* currentTenant
         const entry = yield* audit.entry({ action: "webhook_endpoint.delete", target: id, details: {} })
         yield* repository.remove(orgId, id, yield* DateTime.now, entry)
+        tell(orgId, id, "deleted")
         yield* wakeups.sweeps
       }),
 

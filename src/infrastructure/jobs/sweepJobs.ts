@@ -11,6 +11,7 @@ import {
   jobNotFound,
   type JobRepository,
   keyIsTaken,
+  type makeTell,
   sweepNotFound,
 } from "../../domain/jobs/JobRepository.ts"
 import { JobCause, JobSweep, JobSweepFilter, type JobSweepOrder } from "../../domain/jobs/JobSweeps.ts"
@@ -234,6 +235,7 @@ export const cancelJobs = Effect.fnUntraced(function* (
   sql: Sql,
   random: SecureRandom.SecureRandom["Service"],
   reportAll: Repository["reportAll"],
+  tell: Effect.Success<typeof makeTell>,
   batch: SweptBatch,
 ) {
   const { orgId, now } = batch
@@ -245,8 +247,11 @@ export const cancelJobs = Effect.fnUntraced(function* (
     })),
   )
   const outcomes = yield* reportAll(orgId, reports)
-  const done = outcomes.filter((outcome) => outcome._tag === "Success" && outcome.success.status !== null).length
-  return { rows: looked.length, done, doneTo }
+  const canceled = outcomes.flatMap((outcome, n) =>
+    outcome._tag === "Success" && outcome.success.status !== null ? [wanted[n]!.id] : [],
+  )
+  tell(orgId, canceled, "canceled")
+  return { rows: looked.length, done: canceled.length, doneTo }
 })
 
 /**

@@ -1,5 +1,6 @@
 import { hash } from "node:crypto"
 import { Clock, Context, Data, Effect, Exit, Fiber, Layer, Metric, Schedule, Stream } from "effect"
+import { Counter } from "../../domain/activity/ActivityRecorder.ts"
 import { KeyMemory } from "../../domain/KeyMemory.ts"
 import { noOrg, RequestOrg } from "../../domain/Principal.ts"
 import { ApiKeyRepository, type ImportedHash, type KeyGrant } from "../../domain/keys/ApiKeyRepository.ts"
@@ -474,14 +475,17 @@ const counters = {
   unavailable: bySource("unavailable"),
 }
 
-/** Counts validations without a fiber. Every series exists from the start. */
+/** Counts validations without a fiber, in memory. Every series exists from the start. */
 export const validationMetrics = Layer.effect(
   ValidationCounter,
-  Effect.map(Effect.context<never>(), (context) => {
+  Effect.zipWith(Effect.context<never>(), Counter, (context, { count }) => {
     for (const { memory, database } of Object.values(counters)) {
       memory.updateUnsafe(0, context)
       database.updateUnsafe(0, context)
     }
-    return (outcome: ValidationOutcome, source: ValidationSource) => counters[outcome][source].updateUnsafe(1, context)
+    return (outcome: ValidationOutcome, source: ValidationSource, orgId?: string) => {
+      counters[outcome][source].updateUnsafe(1, context)
+      count(orgId, "validations", outcome)
+    }
   }),
 )

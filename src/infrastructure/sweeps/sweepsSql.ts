@@ -14,7 +14,7 @@ import { audited } from "../audit/audited.ts"
 import { erasedSoFar, sumOfErased } from "../orgs/erasures.ts"
 import { eraseBatch } from "./eraseOrg.ts"
 import { moveBatch } from "./moveOrg.ts"
-import { JobRepository } from "../../domain/jobs/JobRepository.ts"
+import { JobRepository, makeTell } from "../../domain/jobs/JobRepository.ts"
 import * as Limits from "../orgs/limits.ts"
 import { cancelJobs, retryFailed } from "../jobs/sweepJobs.ts"
 import { resendBatch } from "../webhooks/deliveryLogSql.ts"
@@ -92,6 +92,7 @@ export const layer = Layer.effect(
     const jobLimit = yield* Limits.make("unfinishedJobs")
     const random = yield* SecureRandom.SecureRandom
     const { reportAll } = yield* JobRepository
+    const tell = yield* makeTell
 
     /**
      * Runs the next batch of an erasure. When nothing of an org is left, here and on its node, its owners are free, and
@@ -175,7 +176,7 @@ export const layer = Layer.effect(
         case "retryJobs":
           return yield* retryFailed(sql, usage, jobLimit, sweptBatch(sweep, limit, now))
         case "cancelJobs":
-          return yield* cancelJobs(sql, random, reportAll, sweptBatch(sweep, limit, now))
+          return yield* cancelJobs(sql, random, reportAll, tell, sweptBatch(sweep, limit, now))
         case "resend":
           return yield* resendBatch(sql, sweep.org_id, sweep.filter, sweep.done_to, limit, now)
         case "deliver": {

@@ -1,5 +1,8 @@
 import { Duration, Effect, Layer, Metric, Option } from "effect"
 import { HttpTraceContext } from "effect/http"
+import { countedCause } from "../../domain/activity/Activity.ts"
+import { Counter } from "../../domain/activity/ActivityRecorder.ts"
+import { Publish } from "../../domain/activity/LiveFeed.ts"
 import { type AttemptRecord, type ClaimedDelivery, DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import { Dispatcher } from "../../domain/webhooks/Dispatcher.ts"
 import { type RetryDecision, stateAfter, wasSent } from "../../domain/webhooks/RetryDecision.ts"
@@ -56,15 +59,40 @@ const logFailedDelivery = ({ delivery, outcome, decision }: AttemptRecord) =>
     }),
   )
 
-/** Decorates the delivery queue: counts and times recorded attempts, and logs the deliveries that failed. */
+const toChange = ({ delivery, outcome, decision }: AttemptRecord) => ({
+  topic: "delivery" as const,
+  orgId: delivery.orgId,
+  data: {
+    deliveryId: delivery.deliveryId,
+    endpointId: delivery.endpointId,
+    state: stateAfter[decision._tag],
+    attempts: delivery.attempts + 1,
+    status: outcome.status,
+    failure: outcome.failure?.kind ?? null,
+  },
+})
+
+/**
+ * Decorates the delivery queue: counts, times and publishes recorded attempts, and logs the deliveries that failed.
+ */
 export const layer = Layer.effect(
   DeliveryQueue,
   Effect.gen(function* () {
     const queue = yield* DeliveryQueue
     const context = yield* Effect.context<never>()
+    const activity = yield* Counter
+    const publish = yield* Publish
     for (const series of Object.values(outcomes)) series.updateUnsafe(0, context)
-    const count = ({ outcome, decision }: AttemptRecord) => {
+    const count = ({ delivery: { endpointId, orgId }, outcome, decision }: AttemptRecord) => {
       outcomes[decision._tag].updateUnsafe(1, context)
+      const state = stateAfter[decision._tag]
+      activity.count(orgId, "deliveries", state === "pending" ? "retried" : state)
+      if (endpointId !== null) {
+        const [status, failure] = [outcome.status, outcome.failure?.kind ?? null]
+        const cause = countedCause(decision._tag === "Delivered", status, failure)
+        const durationMillis = Duration.toMillis(outcome.duration)
+        activity.attempt({ orgId, endpointId, cause, durationMillis, status, failure })
+      }
       if (wasSent(outcome)) {
         durations.get(resultOf(outcome))?.updateUnsafe(Duration.toSeconds(outcome.duration), context)
       }
@@ -74,6 +102,7 @@ export const layer = Layer.effect(
       record: (records, now) =>
         Effect.tap(queue.record(records, now), () => {
           records.forEach(count)
+          publish(() => records.map(toChange))
           const failed = records.filter(({ decision }) => stateAfter[decision._tag] === "failed")
           return Effect.forEach(failed, logFailedDelivery, { discard: true })
         }),

@@ -1,6 +1,8 @@
 import { assert, describe } from "@effect/vitest"
 import { DateTime, Effect, Layer, Result } from "effect"
 import { TestClock } from "effect/testing"
+import { Counter } from "#src/domain/activity/ActivityRecorder.ts"
+import { Publish } from "#src/domain/activity/LiveFeed.ts"
 import type { CreateJob } from "#src/domain/jobs/Job.ts"
 import { Jobs } from "#src/domain/jobs/Jobs.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
@@ -21,6 +23,56 @@ const after = (seconds: number) => DateTime.makeUnsafe(seconds * 1000)
 const error = (code: string, sentence: string) => JSON.stringify({ error: sentence, code })
 
 describe("Jobs", () => {
+  it.effect("each change of a job is published, and its end is counted once", () => {
+    const published: Array<string> = []
+    const counted: Array<string> = []
+    const listeners = Layer.mergeAll(
+      Layer.succeed(Publish, (changes) => {
+        for (const { data, orgId, topic } of changes()) published.push(`${orgId} ${topic} ${data["status"]}`)
+      }),
+      Layer.succeed(Counter, {
+        attempt: () => {},
+        count: (orgId, kind, outcome) => void counted.push(`${orgId} ${kind} ${outcome}`),
+      }),
+    )
+    return Effect.gen(function* () {
+      yield* makeOrg("o")
+      const jobs = yield* Jobs
+      const seen: Array<ReadonlyArray<string>> = []
+      const note = <A, E, R>(change: Effect.Effect<A, E, R>) =>
+        Effect.tap(change, () => Effect.sync(() => seen.push(published.splice(0).map((one) => one.split(" ").at(-1)!))))
+      const job_id = yield* note(create())
+      yield* note(claim())
+      yield* note(jobs.heartbeat({ job_id }))
+      yield* note(jobs.log({ job_id, attempt: 1, lines: [{ text: "half" }] }))
+      yield* note(jobs.fail({ job_id, error: "late", retry: false }))
+      yield* note(jobs.retry({ job_id }))
+      yield* note(claim())
+      yield* note(jobs.complete({ job_id }))
+      yield* note(jobs.complete({ job_id }))
+      const both = yield* note(jobs.createBatch({ jobs: [{ workflow: "w" }, { workflow: "w" }] }))
+      yield* note(claim({ limit: 2 }))
+      yield* note(jobs.completeBatch({ jobs: [{ job_id: both[0]! }, { job_id: unknownId }] }))
+      yield* note(jobs.cancel({ job_id: both[1]! }))
+      assert.deepStrictEqual(seen, [
+        ["queued"],
+        ["running"],
+        [],
+        ["running"],
+        ["failed"],
+        ["queued"],
+        ["running"],
+        ["completed"],
+        [],
+        ["queued", "queued"],
+        ["running", "running"],
+        ["completed"],
+        ["canceled"],
+      ])
+      assert.deepStrictEqual(counted, ["o jobs failed", "o jobs completed", "o jobs completed", "o jobs canceled"])
+    }).pipe(as("o"), Effect.provide(Layer.provideMerge(services(), listeners)))
+  })
+
   it.effect("the secret of a callback is encrypted for the job, and is in no answer", () =>
     Effect.gen(function* () {
       yield* makeOrg("o")
