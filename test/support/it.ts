@@ -33,7 +33,8 @@ export interface TestsWith<R = never> extends TestAPI {
   readonly prop: Vitest.Methods["prop"]
 }
 
-const toEffect =
+/** The effect of a test of a suite that does something before each. */
+export const toEffect =
   <R, Args extends ReadonlyArray<unknown>>(body: Body<R, Args>) =>
   (...args: Args): Effect.Effect<unknown, unknown, R> => {
     const made = body(...args)

@@ -16,7 +16,7 @@ import * as crypto from "../../fakes/crypto.ts"
 import * as fakes from "../../fakes/webhooks.ts"
 import { WebhookWorld } from "../../fakes/WebhookWorld.ts"
 import { databases, databaseWithNode } from "../../support/databases.ts"
-import { layer } from "../../support/it.ts"
+import { layer, toEffect } from "../../support/it.ts"
 import { webhookLimits } from "./webhookLimits.ts"
 import { backlog } from "./backlog.ts"
 import { claims, emptyQueue } from "./claims.ts"
@@ -137,7 +137,7 @@ for (const [backend, repositories] of Object.entries(backends)) {
         const afterOthers = (context: unknown) =>
           Effect.andThen(
             Leftovers.use(({ putOff }) => putOff),
-            test(context),
+            toEffect(test)(context),
           )
         return Reflect.apply(run, self, [name, afterOthers, ...options])
       },
