@@ -1,11 +1,8 @@
 import { Context, Effect, Layer, Redacted, type Schema } from "effect"
 import { Cipher } from "../Cipher.ts"
 import { checkReceiverUrl, ReceiverUrlRules } from "../webhooks/ReceiverUrl.ts"
+import { withoutUndefined } from "../withoutUndefined.ts"
 import type { jobFields } from "./Job.ts"
-
-/** Removes the fields that are `undefined`. */
-export const withoutUndefined = <A extends object>(fields: A): { [K in keyof A]?: Exclude<A[K], undefined> } =>
-  Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as never
 
 /** The contents of a new job. A schedule has one and copies it at each run. */
 export interface JobTemplate {

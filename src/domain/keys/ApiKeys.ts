@@ -18,17 +18,12 @@ import {
   type RotateKey,
   type UpdateKey,
 } from "./ApiKey.ts"
-import {
-  ApiKeyRepository,
-  type KeyChange,
-  type KeyFilter,
-  type NewApiKey,
-  type OtherPrefix,
-} from "./ApiKeyRepository.ts"
+import { ApiKeyRepository, type KeyFilter, type NewApiKey, type OtherPrefix } from "./ApiKeyRepository.ts"
 import * as KeyChecks from "./KeyChecks.ts"
 import { bytesOf, type ImportKeys, type KeyToImport } from "./ImportKeys.ts"
 import { KeyHash } from "./KeyLookup.ts"
 import { KeyMemory } from "../KeyMemory.ts"
+import { withoutUndefined } from "../withoutUndefined.ts"
 import { makeRoleCheck } from "./Roles.ts"
 import { defaultSettings, type SettingsChange, settingsChange } from "./KeySettings.ts"
 import { PermissionSet } from "./Permission.ts"
@@ -143,15 +138,10 @@ export class ApiKeys extends Context.Service<ApiKeys>()("gatehouse/domain/ApiKey
         yield* checkExpiry(expiresAt, yield* DateTime.now)
         yield* checkRoles({ orgId }, asked.roles)
         const settings = settingsChange(asked)
-        const change: KeyChange = {
-          ...settings,
-          ...(name === undefined ? {} : { name }),
-          ...(expiresAt === undefined ? {} : { expiresAt }),
-        }
+        const change = { ...settings, ...withoutUndefined({ name, expiresAt }) }
         const details = {
           ...auditedSettings(settings),
-          ...(name === undefined ? {} : { name }),
-          ...(expiresAt === undefined ? {} : { expiresAt: isoOrNull(expiresAt) }),
+          ...withoutUndefined({ name, expiresAt: expiresAt && isoOrNull(expiresAt) }),
         }
         const entry = yield* audit.entry({ action: "key.update", target: keyId, details })
         const { changed, key } = yield* repository.update(orgId, keyId, change, entry, holder)

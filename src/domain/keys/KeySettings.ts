@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { atMost, Id, Metadata, NonEmptyText, NullableMetadata, whole } from "../Schemas.ts"
+import { withoutUndefined } from "../withoutUndefined.ts"
 import { AllowedIps } from "./AllowedIps.ts"
 import { Permissions } from "./Permission.ts"
 
@@ -160,16 +161,17 @@ export interface SettingsChange extends Partial<Omit<KeySettings, "credits">> {
 export const settingsChange = (asked: {
   readonly [Name in keyof SettingsChange]: SettingsChange[Name] | null | undefined
 }): SettingsChange => {
-  const change: { -readonly [Name in keyof SettingsChange]: SettingsChange[Name] } = {}
-  if (asked.enabled != null) change.enabled = asked.enabled
-  if (asked.permissions !== undefined) change.permissions = [...new Set(asked.permissions)]
-  if (asked.roles !== undefined) change.roles = [...new Set(asked.roles)]
-  if (asked.externalId !== undefined) change.externalId = asked.externalId
-  if (asked.metadata !== undefined) change.metadata = asked.metadata
-  if (asked.allowedIps !== undefined) change.allowedIps = asked.allowedIps
-  if (asked.rateLimit !== undefined) change.rateLimit = asked.rateLimit
-  if (asked.credits !== undefined) change.credits = asked.credits
-  return change
+  const { permissions, roles } = asked
+  return withoutUndefined({
+    enabled: asked.enabled ?? undefined,
+    permissions: permissions === undefined ? undefined : [...new Set(permissions)],
+    roles: roles === undefined ? undefined : [...new Set(roles)],
+    externalId: asked.externalId,
+    metadata: asked.metadata,
+    allowedIps: asked.allowedIps,
+    rateLimit: asked.rateLimit,
+    credits: asked.credits,
+  } satisfies { readonly [Name in keyof SettingsChange]: SettingsChange[Name] | undefined })
 }
 
 /** The settings of a key for which nothing is set. */

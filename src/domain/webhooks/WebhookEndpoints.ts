@@ -9,6 +9,7 @@ import { ActivityRepository } from "../activity/ActivityRepository.ts"
 import { Publish } from "../activity/LiveFeed.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { StoredJson } from "../StoredJson.ts"
+import { withoutUndefined } from "../withoutUndefined.ts"
 import type { StoredSecret } from "./DeliveryQueue.ts"
 import type { EndpointAuth, ShownAuth } from "./EndpointAuth.ts"
 import { batchBody, batchType, deactivated, jobEventBody, sentBody } from "./Event.ts"
@@ -67,8 +68,7 @@ const updateDetails = (
   ...(url === undefined || before === undefined || url === before.url
     ? {}
     : { host: new URL(url).host, url: withoutTokens(url), urlBefore: withoutTokens(before.url) }),
-  ...(active === undefined ? {} : { active }),
-  ...(description === undefined ? {} : { description }),
+  ...withoutUndefined({ active, description }),
 })
 
 type SettingFields = typeof CreateWebhookEndpoint.Type | typeof UpdateWebhookEndpoint.Type
@@ -83,33 +83,29 @@ const settingsOf = Effect.fnUntraced(function* (
   id: string,
   input: SettingFields,
 ) {
-  const { channels, event_types, external_id, filter, header_names, headers, metadata, ordered, payload } = input
-  const { auth, batch, max_per_second, retry_delays, signature } = input
-  const stored = headers && {
-    stored: yield* cipher.encrypt(Redacted.make(JSON.stringify(headers)), id),
-    names: Object.keys(headers),
-  }
-  const storedAuth = auth && {
-    stored: yield* cipher.encrypt(Redacted.make(JSON.stringify(auth)), id),
-    shown: yield* checkAuth(checks, auth),
-  }
-  const settings: Partial<EndpointSettings> = {
-    ...(event_types === undefined ? {} : { eventTypes: event_types }),
-    ...(stored === undefined ? {} : { headers: stored }),
-    ...(storedAuth === undefined ? {} : { auth: storedAuth }),
-    ...(max_per_second === undefined ? {} : { maxPerSecond: max_per_second }),
-    ...(ordered === undefined ? {} : { ordered: ordered ?? defaultSettings.ordered }),
-    ...(retry_delays === undefined ? {} : { retryDelays: retry_delays }),
-    ...(signature === undefined ? {} : { signature: signature ?? defaultSettings.signature }),
-    ...(external_id === undefined ? {} : { externalId: external_id }),
-    ...(metadata === undefined ? {} : { metadata }),
-    ...(channels === undefined ? {} : { channels: channels && [...new Set(channels)] }),
-    ...(filter === undefined ? {} : { filter }),
-    ...(batch === undefined ? {} : { batch }),
-    ...(payload === undefined ? {} : { payload: payload ?? defaultSettings.payload }),
-    ...(header_names === undefined ? {} : { headerNames: header_names ?? defaultSettings.headerNames }),
-  }
-  return settings
+  const { auth, channels, header_names, headers, ordered, payload, signature } = input
+  return withoutUndefined({
+    eventTypes: input.event_types,
+    headers: headers && {
+      stored: yield* cipher.encrypt(Redacted.make(JSON.stringify(headers)), id),
+      names: Object.keys(headers),
+    },
+    auth: auth && {
+      stored: yield* cipher.encrypt(Redacted.make(JSON.stringify(auth)), id),
+      shown: yield* checkAuth(checks, auth),
+    },
+    maxPerSecond: input.max_per_second,
+    ordered: ordered === null ? defaultSettings.ordered : ordered,
+    retryDelays: input.retry_delays,
+    signature: signature === null ? defaultSettings.signature : signature,
+    externalId: input.external_id,
+    metadata: input.metadata,
+    channels: channels && [...new Set(channels)],
+    filter: input.filter,
+    batch: input.batch,
+    payload: payload === null ? defaultSettings.payload : payload,
+    headerNames: header_names === null ? defaultSettings.headerNames : header_names,
+  } satisfies { readonly [S in keyof EndpointSettings]: EndpointSettings[S] | undefined })
 })
 
 interface AuthChecks {
@@ -137,11 +133,12 @@ const checkAuth = Effect.fnUntraced(function* ({ checkIdentity, rules }: AuthChe
 })
 
 /** The settings in the audit log: headers only by their names, and without the caller's metadata. */
-const settingDetails = ({ auth, headers, ...settings }: Partial<EndpointSettings>) => ({
-  ...Struct.omit(settings, ["metadata"]),
-  ...(auth === undefined ? {} : { auth: auth?.shown.type ?? null }),
-  ...(headers === undefined ? {} : { headers: headers?.names ?? null }),
-})
+const settingDetails = ({ auth, headers, ...settings }: Partial<EndpointSettings>) =>
+  withoutUndefined({
+    ...Struct.omit(settings, ["metadata"]),
+    auth: auth && auth.shown.type,
+    headers: headers && headers.names,
+  })
 
 /** The webhook endpoints of the current tenant. */
 export class WebhookEndpoints extends Context.Service<WebhookEndpoints>()("gatehouse/domain/WebhookEndpoints", {

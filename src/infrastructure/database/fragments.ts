@@ -150,12 +150,20 @@ export const JsonText = Schema.NullOr(Schema.String).pipe(
 const array = (values: ReadonlyArray<unknown>, elementOid: number) =>
   Result.getOrThrow(PgTypes.array(values, elementOid))
 
+/** Makes a value of a type of SQL; `undefined` stays: a column that does not change. */
+export const typed = (sql: SqlClient.SqlClient) => (type: string, value: unknown) =>
+  value === undefined ? undefined : sql`${value}::${sql.literal(type)}`
+/** The columns that have a value, SQL or a parameter. */
+export const given = <V>(columns: Readonly<Record<string, V | undefined>>) =>
+  Object.entries(columns).filter((one): one is [string, V] => one[1] !== undefined)
+/** The assignments of an UPDATE to the columns that have a value. */
+export const assignments = (sql: SqlClient.SqlClient, columns: Readonly<Record<string, unknown>>) =>
+  given(columns).map(([column, value]) => sql`${sql(column)} = ${value}`)
+
 /** A parameter of type `text[]`. */
 export const texts = (values: Iterable<string | null>) => array([...values], PgTypes.OID.text)
-export const textsOrNull = (values: Iterable<string> | null) => (values === null ? null : texts(values))
 /** A parameter of type `int[]`. */
 export const integers = (values: Iterable<number | null>) => array([...values], PgTypes.OID.int4)
-export const integersOrNull = (values: Iterable<number> | null) => (values === null ? null : integers(values))
 /** A parameter of type `float8[]`. */
 export const floats = (values: Iterable<number | null>) => array([...values], PgTypes.OID.float8)
 /** A parameter of type `timestamptz[]`. */

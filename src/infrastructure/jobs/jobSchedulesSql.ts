@@ -15,6 +15,7 @@ import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { audited } from "../audit/audited.ts"
 import {
   afterCursor,
+  assignments,
   date,
   dateOrNull,
   decodePage,
@@ -22,10 +23,10 @@ import {
   isOfOrg,
   JsonText,
   pageOf,
-  Time,
-  toJsonText,
   texts,
+  Time,
   times,
+  toJsonText,
 } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
@@ -81,8 +82,8 @@ export const layer = Layer.effect(
       ${template.maxAttempts}::smallint, ${template.retryDelaySeconds}::int, ${template.expiresInSeconds}::int`
 
     /** The assignments of an UPDATE for the changed fields. */
-    const assignments = (changes: JobScheduleChanges) => {
-      const columns: Record<string, unknown> = {
+    const changesOf = (changes: JobScheduleChanges) =>
+      assignments(sql, {
         workflow: changes.workflow,
         input: changes.input === undefined ? undefined : toJsonText(changes.input),
         deployment_id: changes.deploymentId,
@@ -97,11 +98,7 @@ export const layer = Layer.effect(
         cron: changes.cron,
         timezone: changes.timezone,
         overlap: changes.overlap,
-      }
-      return Object.entries(columns).flatMap(([column, value]) =>
-        value === undefined ? [] : [sql`${sql(column)} = ${value as string | number | boolean | null}`],
-      )
-    }
+      })
 
     /**
      * Locks the due schedules of a batch. When their inputs are too large for a batch, takes the first schedules of
@@ -218,7 +215,7 @@ export const layer = Layer.effect(
             Effect.fromResult(changedRun(current, changes, now)),
             (error) => new InvalidRequest({ error: `${error}.` }),
           )
-          const sets = [...assignments(changes), sql`next_at = ${dateOrNull(nextAt)}::timestamptz`]
+          const sets = [...changesOf(changes), sql`next_at = ${dateOrNull(nextAt)}::timestamptz`]
           const update = audited(
             sql,
             entry,

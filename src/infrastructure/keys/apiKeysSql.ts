@@ -31,6 +31,7 @@ import { projectNotFound } from "../../domain/projects/Projects.ts"
 import { audited, auditedTogether } from "../audit/audited.ts"
 import {
   afterCursor,
+  assignments,
   bytes,
   date,
   dateOrNull,
@@ -47,6 +48,7 @@ import {
   Time,
   times,
   toJsonText,
+  typed,
 } from "../database/fragments.ts"
 import { newRowBytes } from "../../domain/orgs/StoredBytes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
@@ -169,33 +171,27 @@ export const layer = Layer.effect(
       sql.literal(`CASE WHEN leaked_at IS NOT NULL THEN 'leaked' WHEN expires_at <= now() THEN 'expired'
         WHEN enabled THEN 'valid' ELSE 'disabled' END`)
 
-    /** SQL: the values of the columns that settings change, in the order of the columns; `undefined` for the others. */
-    const settingValues = (settings: SettingsChange) => {
-      const { allowedIps, enabled, externalId, metadata, permissions, rateLimit, roles } = settings
-      const given = <A>(value: A | undefined, of: (value: A) => Statement.Fragment) =>
-        value === undefined ? undefined : of(value)
-      const json = (value: unknown) => sql`${value === null ? null : JSON.stringify(value)}::text::json`
-      return {
-        enabled: given(enabled, (is) => sql`${is}::boolean`),
-        permissions: given(permissions, json),
-        // Without roles, a look-up of a key reads no roles.
-        roles: given(roles, (all) => json(all.length === 0 ? null : all)),
-        external_id: given(externalId, (id) => sql`${id}::text`),
-        metadata: given(metadata, json),
-        allowed_ips: given(allowedIps, json),
-        rate_limit: given(rateLimit, (rate) => sql`${rate?.limit ?? null}::int`),
-        rate_window: given(rateLimit, (rate) => sql`${rate?.window ?? null}::int`),
-      }
-    }
+    const cast = typed(sql)
+    /** The columns of settings. */
+    const columnsOf = ({ allowedIps, metadata, permissions, rateLimit, roles, ...settings }: SettingsChange) => ({
+      enabled: cast("boolean", settings.enabled),
+      permissions: cast("text::json", permissions && JSON.stringify(permissions)),
+      // Without roles, a look-up of a key reads no roles.
+      roles: cast("text::json", roles && (roles.length === 0 ? null : JSON.stringify(roles))),
+      external_id: cast("text", settings.externalId),
+      metadata: cast("text::json", metadata && JSON.stringify(metadata)),
+      allowed_ips: cast("text::json", allowedIps && JSON.stringify(allowedIps)),
+      rate_limit: cast("int", rateLimit && rateLimit.limit),
+      rate_window: cast("int", rateLimit && rateLimit.window),
+    })
 
-    /** The columns to set. */
-    const setsOf = ({ expiresAt, name, ...settings }: KeyChange) => [
-      ...(name === undefined ? [] : [sql`name = ${name}`]),
-      ...(expiresAt === undefined ? [] : [sql`expires_at = ${dateOrNull(expiresAt)}::timestamptz`]),
-      ...Object.entries(settingValues(settings)).flatMap(([column, value]) =>
-        value === undefined ? [] : [sql`${sql(column)} = ${value}`],
-      ),
-    ]
+    /** The assignments of an UPDATE for a change. */
+    const changesOf = ({ expiresAt, name, ...settings }: KeyChange) =>
+      assignments(sql, {
+        name,
+        expires_at: cast("timestamptz", expiresAt && date(expiresAt)),
+        ...columnsOf(settings),
+      })
 
     /** Notifies every replica of the keys that are affected by a change: the key, and those with the same counter. */
     const notify = (orgId: string, keyId: string, counterId: string | undefined) =>
@@ -212,7 +208,7 @@ export const layer = Layer.effect(
     const newSettings = (settings: SettingsChange) => {
       // A leaked key is replaced by one that is enabled.
       const enabled = sql`enabled OR leaked_at IS NOT NULL`
-      const values = Object.entries(settingValues(settings))
+      const values = Object.entries(columnsOf(settings))
       return sql.csv(values.map(([column, value]) => value ?? (column === "enabled" ? enabled : sql`${sql(column)}`)))
     }
 
@@ -523,7 +519,7 @@ export const layer = Layer.effect(
           const { counterId } = old
           const isLimitChange = changesLimits(change)
           if (isLimitChange) yield* changeCounter({ ...old, orgId }, change)
-          const sets = setsOf(change)
+          const sets = changesOf(change)
           // A change of credits alone sets no column.
           if (sets.length === 0) sets.push(sql`enabled = enabled`)
           yield* audited(

@@ -18,6 +18,7 @@ import { type Node, nodeOfRow, Nodes } from "../database/Nodes.ts"
 import { ownerDeleted, revocationChannel } from "../revocations.ts"
 import {
   afterCursor,
+  assignments,
   date,
   decodePage,
   decodeRows,
@@ -127,16 +128,16 @@ export const layer = Layer.effect(
       owners: (orgId) => readOwners(sql, orgId).pipe(orUnavailable),
 
       update: (orgId, { keyPrefix, name, limits, owners, retentionDays, strictEvents }, entry) => {
-        const sets = [sql`name = coalesce(${name ?? null}, name)`]
-        if (keyPrefix !== undefined) sets.push(sql`key_prefix = ${keyPrefix}`)
-        if (retentionDays !== undefined) sets.push(sql`retention_days = ${retentionDays}`)
-        if (strictEvents !== undefined) {
-          sets.push(sql`strict_events = CASE WHEN ${strictEvents} THEN coalesce(strict_events, ${entry.id}) END`)
-        }
-        if (limits !== undefined) {
-          const changed = sql`coalesce(limits, '{}') || ${JSON.stringify(limits)}::text::jsonb`
-          sets.push(sql`limits = jsonb_strip_nulls(${changed})`)
-        }
+        const sets = assignments(sql, {
+          name: sql`coalesce(${name ?? null}, name)`,
+          key_prefix: keyPrefix,
+          retention_days: retentionDays,
+          strict_events:
+            strictEvents === undefined
+              ? undefined
+              : sql`CASE WHEN ${strictEvents} THEN coalesce(strict_events, ${entry.id}) END`,
+          limits: limits && sql`jsonb_strip_nulls(coalesce(limits, '{}') || ${JSON.stringify(limits)}::text::jsonb)`,
+        })
         return Effect.gen(function* () {
           const [org] = yield* audited(
             sql,

@@ -8,7 +8,7 @@ import { Project } from "../../domain/projects/Project.ts"
 import { linkNotFound, type NewProject, projectNotFound, ProjectRepository } from "../../domain/projects/Projects.ts"
 import type { RepositoryLink } from "../../domain/projects/RepositoryLink.ts"
 import { audited, auditedTogether } from "../audit/audited.ts"
-import { afterCursor, date, decodePage, decodeRows, inScope, pageOf, Time } from "../database/fragments.ts"
+import { afterCursor, assignments, date, decodePage, decodeRows, inScope, pageOf, Time } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { ownerDeleted, revocationChannel } from "../revocations.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
@@ -90,15 +90,12 @@ export const layer = Layer.effect(
     const bytes = yield* Limits.makeBytes
 
     /** The assignments of an UPDATE for a request's changes. */
-    const assignments = (
+    const changesOf = (
       { name, defaultBranch, subdomain, hostOwner, hostRepo, keyPrefix }: ProjectChanges,
       now: DateTime.Utc,
     ) => {
-      const sets = [sql`updated_at = ${date(now)}`]
-      if (name !== undefined) sets.push(sql`name = ${name}`)
-      if (defaultBranch !== undefined) sets.push(sql`default_branch = ${defaultBranch}`)
-      if (keyPrefix !== undefined) sets.push(sql`key_prefix = ${keyPrefix}`)
-      if (subdomain !== undefined) sets.push(sql`subdomain = ${subdomain}`)
+      const columns = { updated_at: date(now), name, default_branch: defaultBranch, key_prefix: keyPrefix, subdomain }
+      const sets = assignments(sql, columns)
       if (hostOwner != null && hostRepo != null) {
         sets.push(...linkAssignments(sql, { provider: "github", owner: hostOwner, repo: hostRepo }))
       } else if (hostOwner === null) sets.push(...unlinkAssignments(sql))
@@ -143,7 +140,7 @@ export const layer = Layer.effect(
           sql,
           entry,
           sql`
-            UPDATE projects SET ${sql.csv(assignments(changes, now))}
+            UPDATE projects SET ${sql.csv(changesOf(changes, now))}
             WHERE ${projectCondition(sql, scope, projectId)}
             RETURNING ${projectColumns(sql)}`,
         ).pipe(decodeProjects)

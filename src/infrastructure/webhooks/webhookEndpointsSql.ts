@@ -2,7 +2,7 @@ import { Effect, Layer, Schema, Struct, type DateTime } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, SqlError } from "effect/sql"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
-import { type EventFilter, filterPath } from "../../domain/webhooks/EventFilter.ts"
+import { filterPath } from "../../domain/webhooks/EventFilter.ts"
 import {
   type DeactivatedReason,
   type EndpointBatch,
@@ -12,6 +12,7 @@ import {
   WebhookEndpointDetail,
 } from "../../domain/webhooks/WebhookEndpoint.ts"
 import {
+  type EndpointSettings,
   endpointNotFound,
   externalIdTaken,
   headersOfOtherOrigin,
@@ -22,16 +23,18 @@ import { Metadata } from "../../domain/Schemas.ts"
 import { audited } from "../audit/audited.ts"
 import {
   afterCursor,
+  assignments,
   date,
   decodePage,
   decodeRows,
   exactJson,
-  integersOrNull,
+  given,
+  integers,
   pageOf,
   texts,
-  textsOrNull,
   toJsonText,
   Time,
+  typed,
 } from "../database/fragments.ts"
 import { newRowBytes } from "../../domain/orgs/StoredBytes.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
@@ -89,8 +92,6 @@ interface SigningRow {
   readonly keys: ReadonlyArray<string>
 }
 
-const pathOf = (filter: EventFilter | null) => filter && filterPath(filter)
-
 /** Webhook endpoints in PostgreSQL. */
 export const layer = Layer.effect(
   WebhookEndpointRepository,
@@ -115,53 +116,45 @@ export const layer = Layer.effect(
     const endLane = (now: DateTime.Utc, reason: typeof DeactivatedReason.Type) =>
       sql`lane = ${nextLane(sql)}, deactivated_at = ${date(now)}, deactivated_reason = ${reason}`
 
-    /** The assignments of an UPDATE for the settings of a request. */
-    const settings = (changes: EndpointUpdate) => {
-      const { channels, eventTypes, externalId, filter, headerNames, headers, maxPerSecond, metadata, ordered } =
-        changes
-      const { auth, batch, payload, retryDelays, signature } = changes
-      return [
-        eventTypes !== undefined && sql`event_types = ${textsOrNull(eventTypes)}::text[]`,
-        headers !== undefined &&
-          sql`headers = ${headers?.stored ?? null}, header_names = ${textsOrNull(headers?.names ?? null)}::text[]`,
-        auth !== undefined &&
-          sql`auth = ${auth?.stored ?? null}, auth_shown = ${toJsonText(auth?.shown ?? null)}::text::json`,
-        maxPerSecond !== undefined && sql`max_per_second = ${maxPerSecond}::int`,
-        ordered !== undefined && sql`ordered = ${ordered}::boolean`,
-        retryDelays !== undefined && sql`retry_delays = ${integersOrNull(retryDelays)}::int[]`,
-        signature !== undefined && sql`signature = ${signature}`,
-        externalId !== undefined && sql`external_id = ${externalId}`,
-        metadata !== undefined && sql`metadata = ${toJsonText(metadata)}::text::json`,
-        channels !== undefined && sql`channels = ${textsOrNull(channels)}::text[]`,
-        filter !== undefined &&
-          sql`filter = ${toJsonText(filter)}::text::json, filter_path = ${pathOf(filter)}::text::jsonpath`,
-        batch !== undefined &&
-          sql`batch_max = ${batch?.max ?? null}::smallint, batch_within_ms = ${batch?.within_ms ?? null}::int`,
-        payload !== undefined && sql`payload = ${payload}`,
-        headerNames !== undefined && sql`header_style = ${headerNames}`,
-      ].filter((set) => set !== false)
+    const cast = typed(sql)
+    /** The columns of settings. */
+    const columnsOf = (settings: Partial<EndpointSettings>) => {
+      const { auth, batch, channels, eventTypes, filter, headers, metadata, retryDelays } = settings
+      return {
+        event_types: cast("text[]", eventTypes && texts(eventTypes)),
+        headers: cast("text", headers && headers.stored),
+        header_names: cast("text[]", headers && texts(headers.names)),
+        auth: cast("text", auth && auth.stored),
+        auth_shown: cast("text::json", auth && toJsonText(auth.shown)),
+        max_per_second: cast("int", settings.maxPerSecond),
+        ordered: cast("boolean", settings.ordered),
+        batch_max: cast("smallint", batch && batch.max),
+        batch_within_ms: cast("int", batch && batch.within_ms),
+        retry_delays: cast("int[]", retryDelays && integers(retryDelays)),
+        signature: cast("text", settings.signature),
+        external_id: cast("text", settings.externalId),
+        metadata: cast("text::json", metadata && toJsonText(metadata)),
+        channels: cast("text[]", channels && texts(channels)),
+        filter: cast("text::json", filter && toJsonText(filter)),
+        filter_path: cast("text::jsonpath", filter && filterPath(filter)),
+        payload: cast("text", settings.payload),
+        header_style: cast("text", settings.headerNames),
+      }
     }
 
     /** The assignments of an UPDATE for a request's changes. */
-    const assignments = (changes: EndpointUpdate, isDeactivated: boolean) => {
-      const sets = [sql`updated_at = ${date(changes.now)}`]
-      if (changes.url !== undefined) sets.push(sql`url = ${changes.url}`)
-      if (changes.description !== undefined) sets.push(sql`description = ${changes.description}`)
-      if (changes.active !== undefined) sets.push(sql`active = ${changes.active}`)
+    const changesOf = (changes: EndpointUpdate, isDeactivated: boolean) => {
+      const { active, description, now, previousSecretUntil, secret, url } = changes
+      const sets = assignments(sql, { updated_at: date(now), url, description, active, secret, ...columnsOf(changes) })
       // An endpoint that is activated, or has a new URL, has no failures yet.
-      if (changes.active === true) {
+      if (active === true) {
         sets.push(sql`failing_since = NULL, failures = 0, deactivated_at = NULL, deactivated_reason = NULL`)
-      } else if (changes.url !== undefined) {
-        sets.push(sql`failing_since = CASE WHEN url = ${changes.url} THEN failing_since END`)
+      } else if (url !== undefined) {
+        sets.push(sql`failing_since = CASE WHEN url = ${url} THEN failing_since END`)
       }
-      sets.push(...settings(changes))
-      if (isDeactivated) sets.push(endLane(changes.now, "by_request"))
-      if (changes.secret !== undefined) {
-        sets.push(
-          sql`previous_secret = secret`,
-          sql`previous_secret_until = ${date(changes.previousSecretUntil)}`,
-          sql`secret = ${changes.secret}`,
-        )
+      if (isDeactivated) sets.push(endLane(now, "by_request"))
+      if (secret !== undefined) {
+        sets.push(sql`previous_secret = secret, previous_secret_until = ${date(previousSecretUntil)}`)
       }
       return sets
     }
@@ -183,7 +176,7 @@ export const layer = Layer.effect(
         if (stored !== undefined && sendsHeadersElsewhere(stored.url, changes.url)) return yield* headersOfOtherOrigin()
       }
       const ended = changes.active === false ? yield* lockActive(orgId, id) : []
-      const sets = assignments(changes, ended.length > 0)
+      const sets = changesOf(changes, ended.length > 0)
       const updated = yield* audited(
         sql,
         // An endpoint that was inactive before is not emitted again.
@@ -214,6 +207,7 @@ export const layer = Layer.effect(
 
     return WebhookEndpointRepository.of({
       insert: ({ id, orgId, url, secret, description, active, now, ...settings }, entry) => {
+        const columns = given(columnsOf(settings))
         const withThrottle = <E, R>(insert: Effect.Effect<ReadonlyArray<unknown>, E, R>) =>
           settings.maxPerSecond === null ? insert : sql.withTransaction(Effect.tap(insert, setThrottle(orgId, id)))
         return limit
@@ -223,20 +217,10 @@ export const layer = Layer.effect(
               entry,
               sql`
                 INSERT INTO webhook_endpoints (id, org_id, lane, url, secret, description, active, created_at,
-                  updated_at, deactivated_at, deactivated_reason, event_types, headers, header_names, auth, auth_shown,
-                  max_per_second, ordered, batch_max, batch_within_ms, retry_delays, signature, external_id, metadata,
-                  channels, filter, filter_path, payload, header_style)
+                  updated_at, deactivated_at, deactivated_reason, ${sql.literal(columns.map(([name]) => name).join(", "))})
                 SELECT ${id}, rows.id, ${id}, ${url}, ${secret}, ${description}, active, ${date(now)}, ${date(now)},
                   CASE WHEN NOT active THEN ${date(now)}::timestamptz END, CASE WHEN NOT active THEN 'by_request' END,
-                  ${textsOrNull(settings.eventTypes)}::text[], ${settings.headers?.stored ?? null},
-                  ${textsOrNull(settings.headers?.names ?? null)}::text[], ${settings.auth?.stored ?? null},
-                  ${toJsonText(settings.auth?.shown ?? null)}::text::json, ${settings.maxPerSecond}::int,
-                    ${settings.ordered}::boolean,
-                  ${settings.batch?.max ?? null}::smallint, ${settings.batch?.within_ms ?? null}::int,
-                  ${integersOrNull(settings.retryDelays)}::int[], ${settings.signature}, ${settings.externalId},
-                  ${toJsonText(settings.metadata)}::text::json, ${textsOrNull(settings.channels)}::text[],
-                  ${toJsonText(settings.filter)}::text::json, ${pathOf(settings.filter)}::text::jsonpath,
-                  ${settings.payload}, ${settings.headerNames}
+                  ${sql.csv(columns.map(([, value]) => value))}
                 FROM (SELECT ${active}::boolean AS active) AS given CROSS JOIN rows
                 RETURNING org_id AS "orgId"`,
               undefined,
