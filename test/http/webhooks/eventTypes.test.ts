@@ -33,6 +33,18 @@ const servers = {
 }
 for (const [database, server] of Object.entries(servers)) {
   layer(server, { excludeTestServices: true })(`the catalogue on ${database}`, (it) => {
+    // Seen failing: most were 503.
+    it.effect("changes of one type that are asked for at once are all made", function* () {
+      const tenant = yield* makeTenant()
+      yield* tenant.call("event-types/create", { name: "invoice.paid" })
+      const versions = Array.from({ length: 20 }, (_, n) => String(n + 1))
+      const update = (version: string) =>
+        tenant.call("event-types/update", { name: "invoice.paid", schemas: { [version]: v1 } })
+      yield* Effect.forEach(versions, update, { concurrency: "unbounded", discard: true })
+      const { schemas } = yield* tenant.call("event-types/get", { name: "invoice.paid" })
+      expect(Object.keys(schemas!).toSorted()).toEqual(versions.toSorted())
+    })
+
     it.effect(
       "types are created, changed version by version, listed in pages and deleted; another org sees none",
       function* () {
