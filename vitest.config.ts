@@ -16,6 +16,8 @@ export default defineConfig({
     // A worker loads the modules once; tests share no state of theirs.
     isolate: false,
     hookTimeout: 120_000 * slowness,
+    // As long as other waits of the tests.
+    expect: { poll: { timeout: 60_000 * slowness } },
     projects: [
       {
         extends: true,
@@ -43,7 +45,6 @@ export default defineConfig({
           // A story is many steps, and axe takes seconds for a page on a busy machine.
           testTimeout: 300_000 * slowness,
           retry: 1,
-          expect: { poll: { timeout: 20_000 } },
           globalSetup: ["test/support/postgres.ts", "test/console/build.ts"],
         },
       },

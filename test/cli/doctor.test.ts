@@ -54,30 +54,26 @@ it.live("a new machine: the check creates nothing and finds no fault", function*
   expect(readdirSync(folder)).toEqual([])
 })
 
-it.live(
-  "an embedded database and its key",
-  function* () {
-    const dataDir = yield* freshFolder()
-    rmSync(join(dataDir, "encryption.key"), { force: true })
-    yield* Effect.scoped(Effect.provide(storeSecret("v1.00000000.AAAA"), Database.layer({ dataDir })))
-    const { of, ok, states } = yield* doctor({ DATA_DIR: dataDir })
-    expect(ok).toBe(false)
-    expect(states).toContain("migrations ok")
-    expect(of("encryption")[0]).toMatchObject({
-      state: "fail",
-      message: "1 of 1 stored secrets cannot be decrypted: ENCRYPTION_KEY does not have the key 00000000",
-    })
-    expect(readdirSync(dataDir)).not.toContain("encryption.key")
-    // A folder that a service uses is not touched.
-    yield* Effect.gen(function* () {
-      yield* DataFolder.acquire(dataDir)
-      const used = yield* doctor({ DATA_DIR: dataDir })
-      expect(used.ok).toBe(true)
-      expect(used.of("database")[0]!.message).toContain("another process uses it")
-    }).pipe(Effect.scoped)
-  },
-  60_000,
-)
+it.live("an embedded database and its key", function* () {
+  const dataDir = yield* freshFolder()
+  rmSync(join(dataDir, "encryption.key"), { force: true })
+  yield* Effect.scoped(Effect.provide(storeSecret("v1.00000000.AAAA"), Database.layer({ dataDir })))
+  const { of, ok, states } = yield* doctor({ DATA_DIR: dataDir })
+  expect(ok).toBe(false)
+  expect(states).toContain("migrations ok")
+  expect(of("encryption")[0]).toMatchObject({
+    state: "fail",
+    message: "1 of 1 stored secrets cannot be decrypted: ENCRYPTION_KEY does not have the key 00000000",
+  })
+  expect(readdirSync(dataDir)).not.toContain("encryption.key")
+  // A folder that a service uses is not touched.
+  yield* Effect.gen(function* () {
+    yield* DataFolder.acquire(dataDir)
+    const used = yield* doctor({ DATA_DIR: dataDir })
+    expect(used.ok).toBe(true)
+    expect(used.of("database")[0]!.message).toContain("another process uses it")
+  }).pipe(Effect.scoped)
+})
 
 it.live("secrets under an older key need re-encryption", function* () {
   const url = yield* freshPostgres()

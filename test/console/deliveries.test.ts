@@ -189,11 +189,11 @@ withConsoles("deliveries", consoles, (it, database) => {
       await page.locator(".sidebar-foot .badge:visible", { hasText: "Live" }).waitFor()
       for (const loaded of [200, 300, 320]) {
         await page.getByRole("button", { name: "Show more" }).click()
-        await expect.poll(() => table.getAttribute("aria-rowcount"), { timeout: 20_000 }).toBe(String(loaded + 1))
+        await expect.poll(() => table.getAttribute("aria-rowcount")).toBe(String(loaded + 1))
       }
       await page.evaluate("scrollTo(0, document.body.scrollHeight)")
       await table.locator(`tr[aria-rowindex="321"]`).waitFor()
-      await expect.poll(() => rows.count(), { timeout: 20_000 }).toBeLessThan(250)
+      await expect.poll(() => rows.count()).toBeLessThan(250)
       lists.length = 0
       const before = await page.evaluate("scrollY")
       await Effect.runPromise(publish(12))
@@ -205,7 +205,7 @@ withConsoles("deliveries", consoles, (it, database) => {
       await expectAccessible(page)
       await fresh.click()
       await fresh.waitFor({ state: "detached" })
-      await expect.poll(() => rows.count(), { timeout: 20_000 }).toBe(100)
+      await expect.poll(() => rows.count()).toBe(100)
       await expect.poll(() => page.evaluate("scrollY")).toBe(0)
     })
   })
@@ -241,7 +241,7 @@ withConsoles("deliveries", consoles, (it, database) => {
       const rows = page.getByRole("table", { name: "Deliveries" }).locator("tbody tr a.main")
       const expectRows = async (count: number) => {
         await rows.nth(count - 1).waitFor()
-        await expect.poll(() => rows.count(), { timeout: 20_000 }).toBe(count)
+        await expect.poll(() => rows.count()).toBe(count)
       }
       await expectRows(3)
       await expectFits(page)
@@ -347,7 +347,7 @@ withConsoles("deliveries", consoles, (it, database) => {
         const [axis, mark] = [await page.locator(".axis").boundingBox(), await last.boundingBox()]
         return mark!.x >= axis!.x && mark!.x + mark!.width <= axis!.x + axis!.width
       }
-      await expect.poll(shown, { timeout: 20_000 }).toBe(true)
+      await expect.poll(shown).toBe(true)
       const foot = await page.locator(".sidebar-foot").boundingBox()
       const settings = await page.getByRole("link", { name: "Settings" }).boundingBox()
       expect(settings!.y + settings!.height).toBeLessThanOrEqual(foot!.y)

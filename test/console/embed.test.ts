@@ -40,7 +40,6 @@ const openProduct = Effect.gen(function* () {
   const tenant = yield* makeTenant(adminToken)
   options.current = { gatehouse: url, key: tenant.key }
   const page = yield* Effect.flatMap(Browser, ({ open }) => open)
-  page.setDefaultTimeout(60_000)
   const asked: Array<string> = []
   const faults: Array<string> = []
   const cookies: Array<string> = []

@@ -267,7 +267,7 @@ withConsoles("endpoints", consoles, (it) => {
       await page.getByRole("link", { name: "1 endpoint is deactivated" }).click()
       const found = page.getByRole("table", { name: "Endpoints" }).locator("tbody a.main")
       const expectFound = (...hosts: ReadonlyArray<string>) =>
-        expect.poll(() => found.allTextContents(), { timeout: 20_000 }).toEqual(hosts.map((host) => `${host}/hooks`))
+        expect.poll(() => found.allTextContents()).toEqual(hosts.map((host) => `${host}/hooks`))
       await expectFound("two.example.com")
       const field = page.getByLabel("URL, description or id")
       await page.getByLabel("State").selectOption("All")

@@ -42,7 +42,7 @@ withConsoles("events", consoles, (it) => {
       await page.getByRole("table", { name: "Types of events" }).getByRole("link", { name: "customer.updated" }).click()
       await page.waitForURL(/type=customer.updated$/)
       const rows = page.getByRole("table", { name: "Events", exact: true }).locator("tbody tr")
-      await expect.poll(() => rows.count(), { timeout: 20_000 }).toBe(1)
+      await expect.poll(() => rows.count()).toBe(1)
     })
   })
 
@@ -178,9 +178,7 @@ withConsoles("events", consoles, (it) => {
       await page.getByRole("button", { name: "Open" }).click()
       await page.waitForURL(at(world.path("/endpoints")))
       const links = page.getByRole("navigation", { name: "Pages" }).getByRole("link")
-      await expect
-        .poll(() => links.allTextContents(), { timeout: 20_000 })
-        .toEqual(["Endpoints", "Deliveries", "Events"])
+      await expect.poll(() => links.allTextContents()).toEqual(["Endpoints", "Deliveries", "Events"])
       for (const other of ["", "/keys", "/projects", "/jobs", "/audit", "/portal", "/chat", "/settings"]) {
         await page.goto(at(world.path(other)))
         await page.getByRole("heading", { name: "There is no such page" }).waitFor()

@@ -242,7 +242,7 @@ withConsoles("jobs and schedules", consoles, (it) => {
         const figure = (label: string) => page.locator(".stat", { hasText: label }).innerText()
         await expect.poll(() => figure("Created")).toMatch(/Created\s+5\s+last 5 minutes/)
         await expect.poll(() => figure("Longest wait")).toMatch(/Longest wait\s+[\d.]+ m?s\s+of a job that is due/)
-        await expect.poll(() => figure("Finished"), { timeout: 30_000 }).toMatch(/Finished\s+1\s/)
+        await expect.poll(() => figure("Finished")).toMatch(/Finished\s+1\s/)
         const rows = (name: string) => page.getByRole("table", { name }).getByRole("row").allInnerTexts()
         await expect.poll(async () => (await rows("Workflows"))[1]).toMatch(/mail\s+3, 1 later\s+0\s/)
         const keys = (await rows("Concurrency keys")).slice(1).map((row) => row.replaceAll(/\s+/g, " "))

@@ -1,7 +1,6 @@
 import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import type { Page } from "playwright-core"
-import { vi } from "vitest"
 import { until } from "../support/wait.ts"
 import { consoles, inTab, openTab, withConsole } from "./support.ts"
 import { webhookWorld } from "./webhookWorld.ts"
@@ -40,10 +39,7 @@ withConsole("with the keyboard alone", consoles["the embedded database"], (it) =
       await page.keyboard.press("Escape")
       await page.getByRole("dialog").waitFor({ state: "detached" })
       // The focus returns after the dialog has left the page.
-      await vi.waitFor(async () => expect(await focused(page)).toBe("Create key"), {
-        timeout: 30_000,
-        interval: 50,
-      })
+      await expect.poll(() => focused(page)).toBe("Create key")
 
       await page.keyboard.press("Enter")
       await page.getByRole("dialog").waitFor()

@@ -183,7 +183,7 @@ withConsoles("keys", consoles, (it) => {
         ["Not in 90 days", ["new"]],
       ] as const) {
         await page.getByLabel("Last used").selectOption(label)
-        await expect.poll(() => found.allTextContents(), { timeout: 20_000 }).toEqual(names)
+        await expect.poll(() => found.allTextContents()).toEqual(names)
       }
       // At 360 pixels the filters that are not set are folded, and their button says how many are.
       await page.setViewportSize({ width: 360, height: 800 })
@@ -359,10 +359,10 @@ withConsoles("keys", consoles, (it) => {
           [id!, "Mobile"],
         ] as const) {
           await field.fill(text)
-          await expect.poll(() => found.allTextContents(), { timeout: 20_000 }).toEqual([name])
+          await expect.poll(() => found.allTextContents()).toEqual([name])
         }
         await field.fill(`Bearer ${key}`)
-        await expect.poll(() => found.allTextContents(), { timeout: 20_000 }).toEqual(["gateway"])
+        await expect.poll(() => found.allTextContents()).toEqual(["gateway"])
         expect(page.url()).toBe(at(`/orgs/${orgId}/keys?text=${key!.slice(0, 12)}`))
         await expectAccessible(page)
         await expectFits(page)

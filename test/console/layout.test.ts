@@ -57,7 +57,7 @@ const open = async (page: Page, address: string) => {
 
 /** Whether a page has its layout, once what it waits for is there. */
 const expectLayout = (page: Page, name: string, layout: Layout) =>
-  expect.poll(async () => differences(layout, await layoutOf(page)), { message: name, timeout: 30_000 }).toEqual([])
+  expect.poll(async () => differences(layout, await layoutOf(page)), { message: name }).toEqual([])
 
 /** Adds a rule to the styles of the pages that are opened from now on. */
 const addRule = (page: Page, rule: string) =>

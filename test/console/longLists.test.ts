@@ -45,7 +45,7 @@ withConsole("a long list", consoles.PostgreSQL, (it) => {
       const last = page.locator(`tr[aria-rowindex="${count + 1}"]`)
       const isSeen = (row: { getBoundingClientRect: () => { top: number; bottom: number } }) =>
         row.getBoundingClientRect().bottom <= 720 && row.getBoundingClientRect().top > 0
-      await expect.poll(() => last.evaluate(isSeen), { timeout: 20_000 }).toBe(true)
+      await expect.poll(() => last.evaluate(isSeen)).toBe(true)
       // A step of the wheel moves the rows by as much as it says: up through rows that were never drawn.
       await page.mouse.move(640, 450)
       for (let step = 0; step < 60; step++) {
@@ -53,9 +53,7 @@ withConsole("a long list", consoles.PostgreSQL, (it) => {
         await page.mouse.wheel(0, -300)
         await expect.poll(() => page.evaluate(firstRow)).not.toEqual([row, top])
         const index = `tr[aria-rowindex="${row + 2}"]`
-        await expect
-          .poll(async () => Math.round((await page.locator(index).boundingBox())!.y) - top, { timeout: 3_000 })
-          .toBe(300)
+        await expect.poll(async () => Math.round((await page.locator(index).boundingBox())!.y) - top).toBe(300)
       }
       expect(((await page.evaluate(firstRow)) as [number])[0]).toBeLessThan(count - 250)
     })

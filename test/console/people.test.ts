@@ -33,7 +33,6 @@ const newTab = Effect.gen(function* () {
   const { url } = yield* TestServer
   const browser = yield* Browser
   const page = yield* browser.open
-  page.setDefaultTimeout(60_000)
   return { page, at: (path: string) => `${url}/console${path}` }
 })
 

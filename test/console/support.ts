@@ -71,7 +71,6 @@ export const openTab = Effect.gen(function* () {
   const page = yield* Effect.acquireRelease(browser.open, () =>
     Effect.sync(() => expect(faults, "faults of the page").toEqual([])),
   )
-  page.setDefaultTimeout(60_000)
   page.on("pageerror", (error) => void faults.push(error.message))
   page.on(
     "console",

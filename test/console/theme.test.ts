@@ -11,8 +11,7 @@ withConsoles("the theme", consoles, (it) => {
     inTab("/orgs", async (page) => {
       await page.locator(".sidebar-foot summary:visible").click()
       const button = (name: string) => page.getByRole("group", { name: "Theme" }).getByRole("button", { name })
-      const expectGround = (wanted: string) =>
-        expect.poll(() => page.evaluate(ground), { timeout: 20_000 }).toBe(wanted)
+      const expectGround = (wanted: string) => expect.poll(() => page.evaluate(ground)).toBe(wanted)
       await page.emulateMedia({ colorScheme: "light" })
       await expectGround(light)
       await page.emulateMedia({ colorScheme: "dark" })

@@ -224,36 +224,32 @@ const counts = { embedded: 20_000, postgres: 100_000 }
 for (const [name, database] of Object.entries(databases)) {
   const count = counts[name as keyof typeof counts]
   layer(Layer.provideMerge(repositories, database), { excludeTestServices: true })(name, (it) => {
-    it.effect(
-      `each list, claim and sweep reads a bounded number of rows beside ${count}`,
-      function* () {
-        const sql = yield* SqlClient.SqlClient
-        // Statistics stay empty, as right after a table is filled.
-        yield* withoutAutovacuum(tables)
-        const [{ orgId: org }, { orgId: small }] = [yield* insertOrg("a"), yield* insertOrg("b")]
-        const { projectId } = yield* insertProject(org)
-        const { projectId: emptyProject } = yield* insertProject(org)
-        for (let n = 0; n < 5; n++) yield* insertJob(small)
-        // The first job of an org in a process counts its jobs, and an operation below is undone with its count.
-        yield* insertJob(org)
-        const all = yield* operations({ org, small, project: projectId, emptyProject }, count)
-        const check = Effect.fnUntraced(function* (when: string) {
-          const tooMany: Array<string> = []
-          for (const [operation, effect] of all) {
-            const { rows } = yield* rowsRead(tables, effect)
-            if (rows > maxRowsOf(operation)) tooMany.push(`${operation}: ${rows}`)
-          }
-          assert.deepStrictEqual(tooMany, [], when)
-        })
-        yield* check("empty")
-        yield* fill(org, projectId, count)
-        yield* check("as planned when the tables were empty")
-        yield* sql`DISCARD PLANS`
-        yield* check("as planned without statistics")
-        yield* sql`ANALYZE`
-        yield* check("as planned with statistics")
-      },
-      120_000,
-    )
+    it.effect(`each list, claim and sweep reads a bounded number of rows beside ${count}`, function* () {
+      const sql = yield* SqlClient.SqlClient
+      // Statistics stay empty, as right after a table is filled.
+      yield* withoutAutovacuum(tables)
+      const [{ orgId: org }, { orgId: small }] = [yield* insertOrg("a"), yield* insertOrg("b")]
+      const { projectId } = yield* insertProject(org)
+      const { projectId: emptyProject } = yield* insertProject(org)
+      for (let n = 0; n < 5; n++) yield* insertJob(small)
+      // The first job of an org in a process counts its jobs, and an operation below is undone with its count.
+      yield* insertJob(org)
+      const all = yield* operations({ org, small, project: projectId, emptyProject }, count)
+      const check = Effect.fnUntraced(function* (when: string) {
+        const tooMany: Array<string> = []
+        for (const [operation, effect] of all) {
+          const { rows } = yield* rowsRead(tables, effect)
+          if (rows > maxRowsOf(operation)) tooMany.push(`${operation}: ${rows}`)
+        }
+        assert.deepStrictEqual(tooMany, [], when)
+      })
+      yield* check("empty")
+      yield* fill(org, projectId, count)
+      yield* check("as planned when the tables were empty")
+      yield* sql`DISCARD PLANS`
+      yield* check("as planned without statistics")
+      yield* sql`ANALYZE`
+      yield* check("as planned with statistics")
+    })
   })
 }

@@ -62,50 +62,45 @@ describe.skipIf(!hasBrowser)("the example in a browser", () => {
           expect(faults).toEqual([])
         })
       }).pipe(Effect.provide(TestServer.layer(guarded)), Effect.scoped),
-    60_000,
   )
 
-  it.live(
-    "shows a model's answer while it arrives, stops it, and shows an error",
-    function* () {
-      const model = yield* modelServer
-      yield* Effect.gen(function* () {
-        const { url } = yield* TestServer
-        const { url: home } = yield* site({ gatehouse: url })
-        const page = yield* browserPage
-        const ask = async (question: string) => {
-          await page.getByLabel("Question").fill(question)
-          await page.getByRole("button", { name: "Ask" }).click()
-        }
-        model.behave({ stall: "The first token. And" })
-        yield* Effect.promise(async () => {
-          await page.goto(home)
-          expect(await page.locator(".samples button").count()).toBe(3)
-          await ask("hello")
-          await page.getByText("The first token").waitFor()
-          await page.getByRole("status").getByText("Writing…").waitFor()
-          // The question stays in place, however long the answer is.
-          const form = (await page.locator("form").boundingBox())!
-          expect(form.y + form.height).toBeLessThanOrEqual(page.viewportSize()!.height)
-          await page.getByRole("button", { name: "Stop" }).click()
-          await page.getByRole("button", { name: "Ask" }).waitFor()
-        })
-        // The reader's stop reached the model.
-        yield* model.allClosed
-        model.behave({ say: ["In", " full."] })
-        yield* Effect.promise(async () => {
-          await ask("again")
-          await page.getByText("In full.").waitFor()
-        })
-        model.behave({ status: 500 }, { status: 500 }, { breakAfter: "x" })
-        yield* Effect.promise(async () => {
-          await ask("and now?")
-          const alert = page.getByRole("alert")
-          await alert.waitFor()
-          expect(await alert.textContent()).toBe("The language model failed; try again.")
-        })
-      }).pipe(Effect.provide(TestServer.layer({ AI_BASE_URL: model.url, AI_MODEL: "some-model" })))
-    },
-    60_000,
-  )
+  it.live("shows a model's answer while it arrives, stops it, and shows an error", function* () {
+    const model = yield* modelServer
+    yield* Effect.gen(function* () {
+      const { url } = yield* TestServer
+      const { url: home } = yield* site({ gatehouse: url })
+      const page = yield* browserPage
+      const ask = async (question: string) => {
+        await page.getByLabel("Question").fill(question)
+        await page.getByRole("button", { name: "Ask" }).click()
+      }
+      model.behave({ stall: "The first token. And" })
+      yield* Effect.promise(async () => {
+        await page.goto(home)
+        expect(await page.locator(".samples button").count()).toBe(3)
+        await ask("hello")
+        await page.getByText("The first token").waitFor()
+        await page.getByRole("status").getByText("Writing…").waitFor()
+        // The question stays in place, however long the answer is.
+        const form = (await page.locator("form").boundingBox())!
+        expect(form.y + form.height).toBeLessThanOrEqual(page.viewportSize()!.height)
+        await page.getByRole("button", { name: "Stop" }).click()
+        await page.getByRole("button", { name: "Ask" }).waitFor()
+      })
+      // The reader's stop reached the model.
+      yield* model.allClosed
+      model.behave({ say: ["In", " full."] })
+      yield* Effect.promise(async () => {
+        await ask("again")
+        await page.getByText("In full.").waitFor()
+      })
+      model.behave({ status: 500 }, { status: 500 }, { breakAfter: "x" })
+      yield* Effect.promise(async () => {
+        await ask("and now?")
+        const alert = page.getByRole("alert")
+        await alert.waitFor()
+        expect(await alert.textContent()).toBe("The language model failed; try again.")
+      })
+    }).pipe(Effect.provide(TestServer.layer({ AI_BASE_URL: model.url, AI_MODEL: "some-model" })))
+  })
 })

@@ -5,6 +5,7 @@ import { it } from "../support/it.ts"
 import { type Service, startService } from "../support/process.ts"
 import { proxied } from "../support/proxy.ts"
 import { onPostgres, until } from "./support.ts"
+import { slowness } from "../support/slowness.ts"
 
 /** The bound that docs/keys.md states, in milliseconds. */
 const boundMillis = 3_000
@@ -123,7 +124,7 @@ const goThrough = Effect.fnUntraced(function* <A, E, R>(
   )
 })
 
-const options = { timeout: 300_000, retry: 0 }
+const options = { timeout: 300_000 * slowness, retry: 0 }
 
 describe("a key that is revoked while a replica", () => {
   // Seen failing with a memory that answers while it is connected.

@@ -271,7 +271,7 @@ const live = Layer.provideMerge(
   Pair.layer,
 )
 
-layer(live, { excludeTestServices: true, timeout: 120_000 })("every operation that writes, and every pass", (it) => {
+layer(live, { excludeTestServices: true })("every operation that writes, and every pass", (it) => {
   it.effect("each operation of the table writes: its request is answered with success", function* () {
     const pair = yield* Pair
     const refused: Array<string> = []

@@ -19,7 +19,7 @@ import { it, layer } from "../support/it.ts"
 /** The number of rounds for each pair of writes. */
 const times = Number(process.env["RACES"] ?? 100)
 
-layer(Races.layer, { excludeTestServices: true, timeout: 120_000 })(`${times} times each`, (it) => {
+layer(Races.layer, { excludeTestServices: true })(`${times} times each`, (it) => {
   for (const [name, race] of Object.entries(Races.races)) {
     it.effect(name, () => Effect.flatMap(Races.run(race, times), (ends) => Effect.log(name, ends)))
   }

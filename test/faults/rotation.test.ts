@@ -8,6 +8,7 @@ import { it } from "../support/it.ts"
 import { startService } from "../support/process.ts"
 import { encryptionKey as oldKey } from "../support/server.ts"
 import { makeTenant, makeVerifier } from "./support.ts"
+import { slowness } from "../support/slowness.ts"
 
 /**
  * Promise (Backup and rotation of keys): `ENCRYPTION_KEY` is rotated while the service runs, and the old key is no
@@ -68,7 +69,7 @@ describe.concurrent("a rotation of ENCRYPTION_KEY", () => {
       yield* service.start(under(newKey))
       yield* service.delivers
     },
-    240_000,
+    240_000 * slowness,
   )
 
   it.live(
@@ -89,6 +90,6 @@ describe.concurrent("a rotation of ENCRYPTION_KEY", () => {
       yield* service.start({ DATA_DIR, ENCRYPTION_KEY: newKey })
       yield* service.delivers
     },
-    240_000,
+    240_000 * slowness,
   )
 })

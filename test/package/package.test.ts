@@ -22,6 +22,7 @@ import { freshPostgres } from "../support/databases.ts"
 import { run } from "../support/cli.ts"
 import { it } from "../support/it.ts"
 import { encryptionKey } from "../support/server.ts"
+import { slowness } from "../support/slowness.ts"
 import { hasTools, toolPath } from "../support/tools.ts"
 
 const repository = fileURLToPath(new URL("../../", import.meta.url))
@@ -43,7 +44,7 @@ beforeAll(() => {
   writeFileSync(join(installed, "package.json"), `{"name":"consumer","private":true,"type":"module"}`)
   const [tarball] = readdirSync(scratch).filter((name) => name.endsWith(".tgz"))
   npm(installed, "install", "--omit=dev", "--prefer-offline", "--no-audit", "--no-fund", join(scratch, tarball!))
-}, 300_000)
+}, 300_000 * slowness)
 
 afterAll(() => rmSync(scratch, { recursive: true, force: true }))
 

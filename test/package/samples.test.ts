@@ -40,7 +40,7 @@ beforeAll(() => {
   mkdirSync(join(folder, "node_modules"))
   symlinkSync(join(repository, "packages/client"), join(folder, "node_modules/gatehouse-client"))
   writeFileSync(join(folder, "package.json"), '{"type":"module"}')
-}, 120_000)
+})
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
 it("every TypeScript sample compiles with the types of the client", () => {

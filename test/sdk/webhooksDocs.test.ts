@@ -142,7 +142,7 @@ describe("docs/webhooks.md", () => {
     )
   })
 
-  it("has Go code that verifies", { timeout: 120_000 }, ({ skip }) => {
+  it("has Go code that verifies", ({ skip }) => {
     skip(!has("go", "version"), "there is no go here")
     const files = {
       "go.mod": "module example.com/receiver\n\ngo 1.20\n",

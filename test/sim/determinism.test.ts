@@ -3,6 +3,7 @@ import { expect, test } from "vitest"
 import { makePlan } from "./plan.ts"
 import { simulate } from "./simulation.ts"
 import { Actor, World } from "./world.ts"
+import { slowness } from "../support/slowness.ts"
 
 /** Promise (Simulation): The same seed makes the same run, to the byte. */
 
@@ -14,7 +15,7 @@ test.each(Array.from({ length: 20 }, (_, n) => n + 1))(
     expect(one.digest).toBe(other.digest)
   },
   // A run that is given up goes on, and disturbs the next world: on a busy machine two runs take minutes.
-  900_000,
+  900_000 * slowness,
 )
 
 const aLife = (task: () => unknown) => {

@@ -51,7 +51,7 @@ const repositories = Races.layer.pipe(
 
 // Each pair of writes of test/contract/races.ts, and what must hold at its end. A seed decides which statement runs
 // next.
-layer(repositories, { excludeTestServices: true, timeout: 120_000 })("locks, in an order that a seed decides", (it) => {
+layer(repositories, { excludeTestServices: true })("locks, in an order that a seed decides", (it) => {
   for (const [name, race] of Object.entries(Races.races)) {
     it.effect(name, () =>
       Effect.gen(function* () {

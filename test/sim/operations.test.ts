@@ -3,6 +3,7 @@ import { expect, test } from "vitest"
 import { Api } from "#src/http/api/Api.ts"
 import { simulate } from "./simulation.ts"
 import { type OperationName, usualHabits, weights } from "./workload.ts"
+import { slowness } from "../support/slowness.ts"
 
 /**
  * Promise (Simulation): Each operation of the API is in the workload of the simulation, or is left out for a reason
@@ -69,53 +70,57 @@ HttpApi.reflect(Api, {
   },
 })
 
-test("every operation of the API is in the workload, or is left out for a reason", async () => {
-  const times: Partial<Record<OperationName, number>> = {
-    lists: 15,
-    look: 2,
-    createProject: 3,
-    createEndpoint: 2,
-    updateEndpoint: 2,
-    work: 4,
-    duel: 2,
-    changeRole: 3,
-    useSession: 3,
-    policies: 4,
-    sweepJobs: 2,
-    retryDelivery: 5,
-    recover: 5,
-    resend: 8,
-    portal: 3,
-  }
-  // In the order of the weights, so that each finds what those before it have made.
-  const round = Object.keys(weights).flatMap((kind) =>
-    Array.from({ length: times[kind as OperationName] ?? 1 }, () => kind as OperationName),
-  )
-  const kinds = Array.from({ length: 7 }, () => round).flat()
-  const operations = kinds.map((kind, n) => ({ at: 300 * n, tenant: 0, kind, seed: n + 1 }))
-  const [answered, texts] = [new Set<string>(), new Set<string>()]
-  const missing = () => {
-    const asked = [...answered]
-    return all.filter(({ asks }) => !asked.some((one) => asks.test(one))).map(({ id }) => id)
-  }
-  // What a run asks follows from its dice, and from all statements before: one seed may leave out a rare operation.
-  for (let seed = 1; seed <= 6 && missing().some((id) => !(id in leftOut)); seed++) {
-    const outcome = await simulate({
-      seed,
-      replicas: 2,
-      tenants: 1,
-      millis: 300 * kinds.length,
-      operations,
-      faults: [],
-      retentionDays: 1,
-      // So many requests for one session of the engine: slow statements would fill all of its time.
-      lookMillis: 0,
-      habits: { ...usualHabits, batches: 0.5 },
-    })
-    expect(outcome.violations).toEqual([])
-    for (const one of outcome.answered) answered.add(one)
-    for (const one of outcome.texts) texts.add(one)
-  }
-  expect(unsafe([...texts])).toEqual([])
-  expect(missing().toSorted()).toEqual(Object.keys(leftOut).toSorted())
-}, 600_000)
+test(
+  "every operation of the API is in the workload, or is left out for a reason",
+  async () => {
+    const times: Partial<Record<OperationName, number>> = {
+      lists: 15,
+      look: 2,
+      createProject: 3,
+      createEndpoint: 2,
+      updateEndpoint: 2,
+      work: 4,
+      duel: 2,
+      changeRole: 3,
+      useSession: 3,
+      policies: 4,
+      sweepJobs: 2,
+      retryDelivery: 5,
+      recover: 5,
+      resend: 8,
+      portal: 3,
+    }
+    // In the order of the weights, so that each finds what those before it have made.
+    const round = Object.keys(weights).flatMap((kind) =>
+      Array.from({ length: times[kind as OperationName] ?? 1 }, () => kind as OperationName),
+    )
+    const kinds = Array.from({ length: 7 }, () => round).flat()
+    const operations = kinds.map((kind, n) => ({ at: 300 * n, tenant: 0, kind, seed: n + 1 }))
+    const [answered, texts] = [new Set<string>(), new Set<string>()]
+    const missing = () => {
+      const asked = [...answered]
+      return all.filter(({ asks }) => !asked.some((one) => asks.test(one))).map(({ id }) => id)
+    }
+    // What a run asks follows from its dice, and from all statements before: one seed may leave out a rare operation.
+    for (let seed = 1; seed <= 6 && missing().some((id) => !(id in leftOut)); seed++) {
+      const outcome = await simulate({
+        seed,
+        replicas: 2,
+        tenants: 1,
+        millis: 300 * kinds.length,
+        operations,
+        faults: [],
+        retentionDays: 1,
+        // So many requests for one session of the engine: slow statements would fill all of its time.
+        lookMillis: 0,
+        habits: { ...usualHabits, batches: 0.5 },
+      })
+      expect(outcome.violations).toEqual([])
+      for (const one of outcome.answered) answered.add(one)
+      for (const one of outcome.texts) texts.add(one)
+    }
+    expect(unsafe([...texts])).toEqual([])
+    expect(missing().toSorted()).toEqual(Object.keys(leftOut).toSorted())
+  },
+  600_000 * slowness,
+)

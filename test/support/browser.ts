@@ -2,7 +2,8 @@ import { Context, Effect, Layer, type Scope } from "effect"
 import { existsSync, mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { chromium, type Page } from "playwright-core"
+import { type BrowserContext, chromium, type Page } from "playwright-core"
+import { slowness } from "./slowness.ts"
 
 const executablePath = process.env["CHROMIUM_PATH"] ?? "/usr/bin/chromium"
 
@@ -24,13 +25,18 @@ const options = {
   ],
 }
 
+/** A tab that waits as long as other waits of the tests. */
+const newPage = async (context: BrowserContext) => {
+  context.setDefaultTimeout(60_000 * slowness)
+  return context.pages()[0] ?? (await context.newPage())
+}
+
 /** A tab of a headless Chromium with its own profile, until the scope closes. */
 export const browserPage = Effect.acquireRelease(
   Effect.promise(async () => {
     const profile = mkdtempSync(join(tmpdir(), "gatehouse-browser-"))
     const context = await chromium.launchPersistentContext(profile, options)
-    const page = context.pages()[0] ?? (await context.newPage())
-    return { page, context, profile }
+    return { page: await newPage(context), context, profile }
   }),
   ({ context, profile }) =>
     Effect.promise(async () => {
@@ -61,7 +67,7 @@ export class Browser extends Context.Service<
         Effect.promise(() => browser.newContext({ permissions: ["clipboard-read", "clipboard-write"], timezoneId })),
         (context) => Effect.promise(() => context.close()),
       )
-      return Browser.of({ open: Effect.flatMap(context, (context) => Effect.promise(() => context.newPage())) })
+      return Browser.of({ open: Effect.flatMap(context, (context) => Effect.promise(() => newPage(context))) })
     }),
   )
 }

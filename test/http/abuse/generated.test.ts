@@ -9,6 +9,7 @@ import { callers } from "./callers.ts"
 import type { Described } from "./document.ts"
 import { type Case, environment, faultOf, mayEnter, nameOf, perform, Provider, served } from "./probe.ts"
 import { makeWorld } from "./world.ts"
+import { slowness } from "../../support/slowness.ts"
 
 /**
  * Promise (Documented responses): Any request to any operation, with any credential, gets a response of the
@@ -134,7 +135,7 @@ for (const [name, { server, open, runs }] of Object.entries(servers)) {
         for (const status of [200, 400, 401, 404, 415]) expect(statuses.get(status), String(status)).toBeGreaterThan(5)
         expect(reached.size, [...reached].join()).toBeGreaterThan(documented.size * 0.4)
       },
-      600_000,
+      600_000 * slowness,
     )
   })
 }

@@ -87,42 +87,34 @@ layer(Layer.provideMerge(server, Provider.layer), { excludeTestServices: true })
   })
 
   // Seen failing with `AND org_id = …` removed from a job's look-up.
-  it.effect(
-    "admits only documented kinds of principals, and shows nothing of another tenant",
-    function* () {
-      const { theirs } = yield* shared
-      const before = yield* theirs.snapshot
-      const cases = [...(yield* served).values()].flatMap((operation) =>
-        Object.entries(callers).flatMap(([caller, { kind }]) => {
-          const at = (whose: "own" | "theirs") => ({ ...target(operation, whose), headers: {}, caller })
-          return kind === "apiKey" ? [at("theirs"), at("own")] : [at("theirs")]
-        }),
-      )
-      yield* sendAll(cases)
-      expect(yield* theirs.snapshot).toBe(before)
-    },
-    60_000,
-  )
+  it.effect("admits only documented kinds of principals, and shows nothing of another tenant", function* () {
+    const { theirs } = yield* shared
+    const before = yield* theirs.snapshot
+    const cases = [...(yield* served).values()].flatMap((operation) =>
+      Object.entries(callers).flatMap(([caller, { kind }]) => {
+        const at = (whose: "own" | "theirs") => ({ ...target(operation, whose), headers: {}, caller })
+        return kind === "apiKey" ? [at("theirs"), at("own")] : [at("theirs")]
+      }),
+    )
+    yield* sendAll(cases)
+    expect(yield* theirs.snapshot).toBe(before)
+  })
 
   // Seen failing with text with NUL passed to the database, which is a 500.
-  it.effect(
-    "answers any value in any field with a documented answer",
-    function* () {
-      const cases = [...(yield* served).values()].flatMap((operation) => {
-        const caller = Object.keys(callers).find((name) => mayEnter(operation, callers[name]!.kind, false))
-        if (operation.body === undefined || caller === undefined) return []
-        const { properties = {} } = operation.resolve(operation.body.schema) as { properties?: Raw }
-        return Object.keys(properties).flatMap((field) =>
-          Object.values(hostile).map((value): Case => ({
-            ...target(operation, "own", { [field]: value }),
-            headers: {},
-            caller,
-          })),
-        )
-      })
-      expect(cases.length).toBeGreaterThan(500)
-      yield* sendAll(cases)
-    },
-    60_000,
-  )
+  it.effect("answers any value in any field with a documented answer", function* () {
+    const cases = [...(yield* served).values()].flatMap((operation) => {
+      const caller = Object.keys(callers).find((name) => mayEnter(operation, callers[name]!.kind, false))
+      if (operation.body === undefined || caller === undefined) return []
+      const { properties = {} } = operation.resolve(operation.body.schema) as { properties?: Raw }
+      return Object.keys(properties).flatMap((field) =>
+        Object.values(hostile).map((value): Case => ({
+          ...target(operation, "own", { [field]: value }),
+          headers: {},
+          caller,
+        })),
+      )
+    })
+    expect(cases.length).toBeGreaterThan(500)
+    yield* sendAll(cases)
+  })
 })

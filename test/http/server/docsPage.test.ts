@@ -191,6 +191,5 @@ describe.skipIf(!hasBrowser)("/docs in a browser", () => {
           expect(asked.filter((one) => !/^(data|blob):/.test(one) && !one.startsWith(url))).toEqual([])
         })
       }).pipe(Effect.scoped, Effect.provide(TestServer.layer({}))),
-    60_000,
   )
 })

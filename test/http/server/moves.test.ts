@@ -162,124 +162,120 @@ layer(TestServer.layer(environment).pipe(Layer.provideMerge(databases)), { exclu
      * Promise (Moving an org): Moves of an org under load lose no answered row, and deliver and run nothing twice; a
      * keyed request that is repeated across a move has its first answer.
      */
-    it.effect(
-      "moves under load lose nothing, and deliver and run nothing twice",
-      function* () {
-        const { sql } = yield* TestServer
-        const { other } = yield* Databases
-        const tenant = yield* makeTenant()
-        const receiver = yield* makeReceiver()
-        yield* tenant.endpoint(receiver.url)
-        const statuses = new Map<string, number>()
-        const published = new Set<string>()
-        const created = new Set<string>()
-        const completed = new Set<string>()
-        let [slowest, writes] = [0, 0]
-        const timed = <A, E, R>(name: string, effect: Effect.Effect<A & { status: number }, E, R>) =>
-          Effect.map(Effect.timed(effect), ([took, answer]) => {
-            if (name !== "claim") slowest = Math.max(slowest, Duration.toMillis(took))
-            writes++
-            const key = `${name} ${answer.status}`
-            statuses.set(key, (statuses.get(key) ?? 0) + 1)
-            return answer
-          })
-        const at = (n: number) => (n % 2 === 0 ? tenant : { ...tenant, ask: askOther })
-        const askOther: typeof tenant.ask = (path, json, request = {}) =>
-          other.send("POST", `/v1/${path}`, { json, ...request, headers: { ...tenant.headers, ...request.headers } })
-        const one = Effect.fnUntraced(function* (n: number) {
-          const { ask } = at(n)
-          if (n % 4 === 0) {
-            const made = yield* timed("publish", ask("events/publish", { type: "t.t", data: n }))
-            if (made.status === 200) published.add((made.json as { event_id: string }).event_id)
-          } else if (n % 4 === 1) {
-            const headers = { "idempotency-key": `k${n}` }
-            const again = () => timed("keyed", ask("events/publish", { type: "t.t", data: n }, { headers }))
-            const made = yield* again()
-            const second = yield* again()
-            if (made.status === 200) published.add((made.json as { event_id: string }).event_id)
-            if (second.status === 200) published.add((second.json as { event_id: string }).event_id)
-            if (made.status === 200 && second.status === 200) expect(second.json).toEqual(made.json)
-          } else if (n % 4 === 2) {
-            const made = yield* timed("create", ask("jobs/create", { workflow: "w", skip_callbacks: true }))
-            if (made.status === 200) created.add((made.json as { job_id: string }).job_id)
-          } else {
-            const { json, status } = yield* timed("claim", ask("jobs/claim", { workflows: ["w"], limit: 2 }))
-            if (status !== 200) return
-            for (const { job_id } of (json as { jobs: Array<{ job_id: string }> }).jobs) {
-              const done = yield* timed("complete", ask("jobs/complete", { job_id }))
-              if (done.status !== 200) continue
-              expect(completed.has(job_id)).toBe(false)
-              completed.add(job_id)
-            }
-          }
+    it.effect("moves under load lose nothing, and deliver and run nothing twice", function* () {
+      const { sql } = yield* TestServer
+      const { other } = yield* Databases
+      const tenant = yield* makeTenant()
+      const receiver = yield* makeReceiver()
+      yield* tenant.endpoint(receiver.url)
+      const statuses = new Map<string, number>()
+      const published = new Set<string>()
+      const created = new Set<string>()
+      const completed = new Set<string>()
+      let [slowest, writes] = [0, 0]
+      const timed = <A, E, R>(name: string, effect: Effect.Effect<A & { status: number }, E, R>) =>
+        Effect.map(Effect.timed(effect), ([took, answer]) => {
+          if (name !== "claim") slowest = Math.max(slowest, Duration.toMillis(took))
+          writes++
+          const key = `${name} ${answer.status}`
+          statuses.set(key, (statuses.get(key) ?? 0) + 1)
+          return answer
         })
-        const clients = Number(process.env["MOVE_CLIENTS"] ?? 4)
-        const pause = Number(process.env["MOVE_PAUSE"] ?? 100)
-        let n = 0
-        const load = yield* Effect.forkChild(
-          Effect.forEach(
-            Array.from({ length: clients }),
-            () =>
-              Effect.forever(
-                Effect.suspend(() => one(n++)).pipe(Effect.andThen(Effect.sleep(pause * (0.5 + Math.random())))),
-              ),
-            { concurrency: "unbounded" },
-          ),
-        )
-        const stalls: Array<number> = []
-        const [org] = yield* sql<{ node: Place }>`SELECT node FROM orgs WHERE id = ${tenant.orgId}`
-        const began = Date.now()
-        const places: ReadonlyArray<Place> = org!.node === "a" ? ["b", "platform", "a"] : ["a", "platform", "b"]
-        for (let k = 0; k < Number(process.env["MOVES"] ?? 2); k++) {
-          slowest = 0
-          const settled = yield* move(tenant.orgId, places[k % 3]!)
-          yield* Effect.sleep("300 millis")
-          yield* settled
-          stalls.push(Math.round(slowest))
+      const at = (n: number) => (n % 2 === 0 ? tenant : { ...tenant, ask: askOther })
+      const askOther: typeof tenant.ask = (path, json, request = {}) =>
+        other.send("POST", `/v1/${path}`, { json, ...request, headers: { ...tenant.headers, ...request.headers } })
+      const one = Effect.fnUntraced(function* (n: number) {
+        const { ask } = at(n)
+        if (n % 4 === 0) {
+          const made = yield* timed("publish", ask("events/publish", { type: "t.t", data: n }))
+          if (made.status === 200) published.add((made.json as { event_id: string }).event_id)
+        } else if (n % 4 === 1) {
+          const headers = { "idempotency-key": `k${n}` }
+          const again = () => timed("keyed", ask("events/publish", { type: "t.t", data: n }, { headers }))
+          const made = yield* again()
+          const second = yield* again()
+          if (made.status === 200) published.add((made.json as { event_id: string }).event_id)
+          if (second.status === 200) published.add((second.json as { event_id: string }).event_id)
+          if (made.status === 200 && second.status === 200) expect(second.json).toEqual(made.json)
+        } else if (n % 4 === 2) {
+          const made = yield* timed("create", ask("jobs/create", { workflow: "w", skip_callbacks: true }))
+          if (made.status === 200) created.add((made.json as { job_id: string }).job_id)
+        } else {
+          const { json, status } = yield* timed("claim", ask("jobs/claim", { workflows: ["w"], limit: 2 }))
+          if (status !== 200) return
+          for (const { job_id } of (json as { jobs: Array<{ job_id: string }> }).jobs) {
+            const done = yield* timed("complete", ask("jobs/complete", { job_id }))
+            if (done.status !== 200) continue
+            expect(completed.has(job_id)).toBe(false)
+            completed.add(job_id)
+          }
         }
-        yield* Effect.logInfo(
-          "writes/s",
-          (writes * 1000) / (Date.now() - began),
-          "slowest write of each move, ms",
-          stalls.join(" "),
-          statuses,
-        )
-        yield* Fiber.interrupt(load)
-        expect([...statuses.keys()].filter((key) => !key.endsWith(" 200"))).toEqual([])
-        yield* until("the deliveries", tenant.deliveries({ state: "pending" }), (rows) => rows.length === 0)
-        yield* until(
-          "deliveries",
-          Effect.sync(() => receiver.received.length),
-          (count) => count >= published.size,
-        )
-        const counts = Map.groupBy(
-          receiver.received,
-          ({ body }) => (JSON.parse(body.toString()) as { event_id: string }).event_id,
-        )
-        expect([...published].filter((id) => !counts.has(id))).toEqual([])
-        expect([...counts].filter(([, all]) => all.length > 1).map(([id]) => id)).toEqual([])
-        const node = places[(Number(process.env["MOVES"] ?? 2) - 1) % 3]!
-        const jobs = yield* inPlace(
-          node,
-          (sql) =>
-            sql<{
-              id: string
-              status: string
-              attempt: number
-            }>`SELECT id, status, attempt FROM jobs WHERE org_id = ${tenant.orgId}
+      })
+      const clients = Number(process.env["MOVE_CLIENTS"] ?? 4)
+      const pause = Number(process.env["MOVE_PAUSE"] ?? 100)
+      let n = 0
+      const load = yield* Effect.forkChild(
+        Effect.forEach(
+          Array.from({ length: clients }),
+          () =>
+            Effect.forever(
+              Effect.suspend(() => one(n++)).pipe(Effect.andThen(Effect.sleep(pause * (0.5 + Math.random())))),
+            ),
+          { concurrency: "unbounded" },
+        ),
+      )
+      const stalls: Array<number> = []
+      const [org] = yield* sql<{ node: Place }>`SELECT node FROM orgs WHERE id = ${tenant.orgId}`
+      const began = Date.now()
+      const places: ReadonlyArray<Place> = org!.node === "a" ? ["b", "platform", "a"] : ["a", "platform", "b"]
+      for (let k = 0; k < Number(process.env["MOVES"] ?? 2); k++) {
+        slowest = 0
+        const settled = yield* move(tenant.orgId, places[k % 3]!)
+        yield* Effect.sleep("300 millis")
+        yield* settled
+        stalls.push(Math.round(slowest))
+      }
+      yield* Effect.logInfo(
+        "writes/s",
+        (writes * 1000) / (Date.now() - began),
+        "slowest write of each move, ms",
+        stalls.join(" "),
+        statuses,
+      )
+      yield* Fiber.interrupt(load)
+      expect([...statuses.keys()].filter((key) => !key.endsWith(" 200"))).toEqual([])
+      yield* until("the deliveries", tenant.deliveries({ state: "pending" }), (rows) => rows.length === 0)
+      yield* until(
+        "deliveries",
+        Effect.sync(() => receiver.received.length),
+        (count) => count >= published.size,
+      )
+      const counts = Map.groupBy(
+        receiver.received,
+        ({ body }) => (JSON.parse(body.toString()) as { event_id: string }).event_id,
+      )
+      expect([...published].filter((id) => !counts.has(id))).toEqual([])
+      expect([...counts].filter(([, all]) => all.length > 1).map(([id]) => id)).toEqual([])
+      const node = places[(Number(process.env["MOVES"] ?? 2) - 1) % 3]!
+      const jobs = yield* inPlace(
+        node,
+        (sql) =>
+          sql<{
+            id: string
+            status: string
+            attempt: number
+          }>`SELECT id, status, attempt FROM jobs WHERE org_id = ${tenant.orgId}
                 UNION ALL SELECT id, status, attempt FROM finished_jobs WHERE org_id = ${tenant.orgId}`,
-        )
-        const byId = new Map(jobs.map((job) => [job.id, job]))
-        expect([...created].filter((id) => !byId.has(id))).toEqual([])
-        expect([...completed].filter((id) => byId.get(id)?.status !== "completed")).toEqual([])
-        const events = yield* inPlace(
-          node,
-          (sql) => sql<{ id: string }>`SELECT id FROM events WHERE org_id = ${tenant.orgId}`,
-        )
-        const ids = new Set(events.map(({ id }) => id))
-        expect([...published].filter((id) => !ids.has(id))).toEqual([])
-      },
-      { timeout: 100_000 },
-    )
+      )
+      const byId = new Map(jobs.map((job) => [job.id, job]))
+      expect([...created].filter((id) => !byId.has(id))).toEqual([])
+      expect([...completed].filter((id) => byId.get(id)?.status !== "completed")).toEqual([])
+      const events = yield* inPlace(
+        node,
+        (sql) => sql<{ id: string }>`SELECT id FROM events WHERE org_id = ${tenant.orgId}`,
+      )
+      const ids = new Set(events.map(({ id }) => id))
+      expect([...published].filter((id) => !ids.has(id))).toEqual([])
+    })
   },
 )

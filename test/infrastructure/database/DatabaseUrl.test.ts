@@ -88,122 +88,119 @@ const encrypted = { encrypted: true, subject: null }
 const unverified = expect.stringMatching(/certificate in certificate chain; sslrootcert/)
 const plain = { encrypted: false, subject: null }
 
-layer(TlsPostgres.layer, { excludeTestServices: true, timeout: 60_000 })(
-  "a connection to PostgreSQL with TLS",
-  (it) => {
-    it.effect("checks the server as far as sslmode says, and no further", function* () {
+layer(TlsPostgres.layer, { excludeTestServices: true })("a connection to PostgreSQL with TLS", (it) => {
+  it.effect("checks the server as far as sslmode says, and no further", function* () {
+    const { allow, folder, url } = yield* TlsPostgres
+    yield* allow(anyone)
+    const [ca, other] = [`sslrootcert=${folder}/ca.crt`, `sslrootcert=${folder}/other.crt`]
+    const named = url.replace("127.0.0.1", "localhost")
+    const results = yield* Effect.forEach(
+      [
+        [url, ""],
+        [url, "sslmode=disable"],
+        [url, "sslmode=prefer"],
+        [url, "sslmode=require"],
+        [url, `sslmode=require&${ca}`],
+        [url, `sslmode=require&${other}`],
+        [url, "sslmode=verify-ca"],
+        [url, `sslmode=verify-ca&${ca}`],
+        [url, `sslmode=verify-ca&${other}`],
+        [named, `sslmode=verify-full&${ca}`],
+        [named, `sslmode=verify-full&${other}`],
+        [named, "sslrootcert=system"],
+        [url, `sslmode=verify-full&${ca}`],
+        // Not with the certificate, so without TLS, as libpq does it.
+        [url, `sslmode=prefer&${other}`],
+      ] as const,
+      ([at, query]) => Effect.map(connectWith(`${at}?${query}`), (state) => [query.replaceAll(folder, ""), state]),
+    )
+    expect(results).toEqual([
+      ["", encrypted],
+      ["sslmode=disable", plain],
+      ["sslmode=prefer", encrypted],
+      ["sslmode=require", encrypted],
+      ["sslmode=require&sslrootcert=/ca.crt", encrypted],
+      ["sslmode=require&sslrootcert=/other.crt", unverified],
+      ["sslmode=verify-ca", unverified],
+      ["sslmode=verify-ca&sslrootcert=/ca.crt", encrypted],
+      ["sslmode=verify-ca&sslrootcert=/other.crt", unverified],
+      ["sslmode=verify-full&sslrootcert=/ca.crt", encrypted],
+      ["sslmode=verify-full&sslrootcert=/other.crt", unverified],
+      ["sslrootcert=system", unverified],
+      ["sslmode=verify-full&sslrootcert=/ca.crt", expect.stringContaining("127.0.0.1")],
+      ["sslmode=prefer&sslrootcert=/other.crt", plain],
+    ])
+  })
+
+  it.effect("uses a client certificate instead of a password", function* () {
+    const { allow, folder, run, url } = yield* TlsPostgres
+    // The superuser of the tests keeps its password without TLS.
+    yield* allow("hostnossl all all all password", "hostssl all all all cert")
+    const without = url.replace(":password@", "@").replace("127.0.0.1", "localhost")
+    const verified = `${without}?sslmode=verify-full&sslrootcert=${folder}/ca.crt`
+    expect(yield* connectWith(verified)).toContain("certificate")
+    expect(yield* connectWith(`${verified}&sslcert=${folder}/client.crt&sslkey=${folder}/client.key`)).toEqual({
+      encrypted: true,
+      subject: "/CN=postgres",
+    })
+    yield* run("SELECT 1")
+  })
+
+  it.effect(
+    "reads certificates again when a connection opens, and keeps the last ones that it could read",
+    function* () {
       const { allow, folder, url } = yield* TlsPostgres
       yield* allow(anyone)
-      const [ca, other] = [`sslrootcert=${folder}/ca.crt`, `sslrootcert=${folder}/other.crt`]
-      const named = url.replace("127.0.0.1", "localhost")
-      const results = yield* Effect.forEach(
-        [
-          [url, ""],
-          [url, "sslmode=disable"],
-          [url, "sslmode=prefer"],
-          [url, "sslmode=require"],
-          [url, `sslmode=require&${ca}`],
-          [url, `sslmode=require&${other}`],
-          [url, "sslmode=verify-ca"],
-          [url, `sslmode=verify-ca&${ca}`],
-          [url, `sslmode=verify-ca&${other}`],
-          [named, `sslmode=verify-full&${ca}`],
-          [named, `sslmode=verify-full&${other}`],
-          [named, "sslrootcert=system"],
-          [url, `sslmode=verify-full&${ca}`],
-          // Not with the certificate, so without TLS, as libpq does it.
-          [url, `sslmode=prefer&${other}`],
-        ] as const,
-        ([at, query]) => Effect.map(connectWith(`${at}?${query}`), (state) => [query.replaceAll(folder, ""), state]),
-      )
-      expect(results).toEqual([
-        ["", encrypted],
-        ["sslmode=disable", plain],
-        ["sslmode=prefer", encrypted],
-        ["sslmode=require", encrypted],
-        ["sslmode=require&sslrootcert=/ca.crt", encrypted],
-        ["sslmode=require&sslrootcert=/other.crt", unverified],
-        ["sslmode=verify-ca", unverified],
-        ["sslmode=verify-ca&sslrootcert=/ca.crt", encrypted],
-        ["sslmode=verify-ca&sslrootcert=/other.crt", unverified],
-        ["sslmode=verify-full&sslrootcert=/ca.crt", encrypted],
-        ["sslmode=verify-full&sslrootcert=/other.crt", unverified],
-        ["sslrootcert=system", unverified],
-        ["sslmode=verify-full&sslrootcert=/ca.crt", expect.stringContaining("127.0.0.1")],
-        ["sslmode=prefer&sslrootcert=/other.crt", plain],
-      ])
-    })
+      const path = join(folder, "rotated.crt")
+      const { cert } = makeAuthority("the CA before")
+      writeFileSync(path, cert)
+      const { config } = Result.getOrThrow(parseDatabaseUrl(`${url}?sslmode=verify-ca&sslrootcert=${path}`))
+      const context = () => (config.ssl === false ? undefined : config.ssl.secureContext)
+      const before = context()
+      expect(context()).toBe(before)
+      writeFileSync(path, selfSigned({ names: ["the CA after"] }).cert)
+      const after = context()
+      expect(after).not.toBe(before)
+      rmSync(path)
+      expect(context()).toBe(after)
+    },
+  )
 
-    it.effect("uses a client certificate instead of a password", function* () {
-      const { allow, folder, run, url } = yield* TlsPostgres
-      // The superuser of the tests keeps its password without TLS.
-      yield* allow("hostnossl all all all password", "hostssl all all all cert")
-      const without = url.replace(":password@", "@").replace("127.0.0.1", "localhost")
-      const verified = `${without}?sslmode=verify-full&sslrootcert=${folder}/ca.crt`
-      expect(yield* connectWith(verified)).toContain("certificate")
-      expect(yield* connectWith(`${verified}&sslcert=${folder}/client.crt&sslkey=${folder}/client.key`)).toEqual({
-        encrypted: true,
-        subject: "/CN=postgres",
-      })
-      yield* run("SELECT 1")
-    })
+  it.effect("needs no TLS of the server with prefer", function* () {
+    const { allow, run, url } = yield* TlsPostgres
+    yield* allow(anyone)
+    yield* run("ALTER SYSTEM SET ssl = off")
+    yield* run("SELECT pg_reload_conf()")
+    expect(yield* connectWith(url)).toEqual(plain)
+    expect(yield* connectWith(`${url}?sslmode=prefer`)).toEqual(plain)
+    expect(yield* connectWith(`${url}?sslmode=require`)).toBe("The server does not support TLS")
+    // A connection that breaks fails its statement at once.
+    const proxy = yield* proxied(url)
+    const sql = yield* Effect.provide(client(Redacted.make(proxy.url)), Reactivity.layer)
+    expect(yield* sql`SELECT repeat('x', 3000000) = ${"x".repeat(3_000_000)} AS same`).toEqual([{ same: true }])
+    expect((yield* sql<{ text: string }>`SELECT repeat('x', 3000000) AS text`)[0]!.text).toHaveLength(3_000_000)
+    yield* proxy.close
+    expect(Exit.isFailure(yield* Effect.exit(sql`SELECT 1`))).toBe(true)
+  })
 
-    it.effect(
-      "reads certificates again when a connection opens, and keeps the last ones that it could read",
-      function* () {
-        const { allow, folder, url } = yield* TlsPostgres
-        yield* allow(anyone)
-        const path = join(folder, "rotated.crt")
-        const { cert } = makeAuthority("the CA before")
-        writeFileSync(path, cert)
-        const { config } = Result.getOrThrow(parseDatabaseUrl(`${url}?sslmode=verify-ca&sslrootcert=${path}`))
-        const context = () => (config.ssl === false ? undefined : config.ssl.secureContext)
-        const before = context()
-        expect(context()).toBe(before)
-        writeFileSync(path, selfSigned({ names: ["the CA after"] }).cert)
-        const after = context()
-        expect(after).not.toBe(before)
-        rmSync(path)
-        expect(context()).toBe(after)
-      },
-    )
-
-    it.effect("needs no TLS of the server with prefer", function* () {
-      const { allow, run, url } = yield* TlsPostgres
-      yield* allow(anyone)
-      yield* run("ALTER SYSTEM SET ssl = off")
-      yield* run("SELECT pg_reload_conf()")
-      expect(yield* connectWith(url)).toEqual(plain)
-      expect(yield* connectWith(`${url}?sslmode=prefer`)).toEqual(plain)
-      expect(yield* connectWith(`${url}?sslmode=require`)).toBe("The server does not support TLS")
-      // A connection that breaks fails its statement at once.
-      const proxy = yield* proxied(url)
-      const sql = yield* Effect.provide(client(Redacted.make(proxy.url)), Reactivity.layer)
-      expect(yield* sql`SELECT repeat('x', 3000000) = ${"x".repeat(3_000_000)} AS same`).toEqual([{ same: true }])
-      expect((yield* sql<{ text: string }>`SELECT repeat('x', 3000000) AS text`)[0]!.text).toHaveLength(3_000_000)
-      yield* proxy.close
-      expect(Exit.isFailure(yield* Effect.exit(sql`SELECT 1`))).toBe(true)
-    })
-
-    it.effect("goes through the socket that host names, without TLS whatever sslmode is", function* () {
-      const { allow, url } = yield* TlsPostgres
-      yield* allow(anyone)
-      const sql = yield* adminClient(url)
-      const [row] = yield* sql<{ folders: string }>`SELECT current_setting('unix_socket_directories') AS folders`
-      const folder = row!.folders.split(",")[0]!
-      const { port } = new URL(url)
-      const start = "postgresql://postgres:password@"
-      for (const query of [
-        `/postgres?host=${folder}&port=${port}`,
-        `:${port}/postgres?host=${encodeURIComponent(folder)}&sslmode=require`,
-        `${encodeURIComponent(folder)}:${port}/postgres`,
-        `?dbname=postgres&host=${folder}&port=${port}`,
-      ]) {
-        expect(yield* connectWith(start + query), query).toEqual(plain)
-      }
-    })
-  },
-)
+  it.effect("goes through the socket that host names, without TLS whatever sslmode is", function* () {
+    const { allow, url } = yield* TlsPostgres
+    yield* allow(anyone)
+    const sql = yield* adminClient(url)
+    const [row] = yield* sql<{ folders: string }>`SELECT current_setting('unix_socket_directories') AS folders`
+    const folder = row!.folders.split(",")[0]!
+    const { port } = new URL(url)
+    const start = "postgresql://postgres:password@"
+    for (const query of [
+      `/postgres?host=${folder}&port=${port}`,
+      `:${port}/postgres?host=${encodeURIComponent(folder)}&sslmode=require`,
+      `${encodeURIComponent(folder)}:${port}/postgres`,
+      `?dbname=postgres&host=${folder}&port=${port}`,
+    ]) {
+      expect(yield* connectWith(start + query), query).toEqual(plain)
+    }
+  })
+})
 
 it("a URL is refused at once, with what is wrong and without its values", () => {
   const fault = (query: string) => Result.getFailure(parseDatabaseUrl(`postgres://u:hidden@h/db?${query}`))

@@ -761,22 +761,16 @@ it("what finds rows by their place has its plans tested here", () => {
 })
 
 describe("beside many rows that all change", () => {
-  it.live(
-    "each statement of deliveries, events and jobs reads a bounded number of rows with any statistics",
-    () =>
-      Effect.gen(function* () {
-        assert.deepStrictEqual(yield* checkStages(stages, actsOf, fill, moveTo), [])
-      }).pipe(Effect.provide(world)),
-    { timeout: 120_000 },
+  it.live("each statement of deliveries, events and jobs reads a bounded number of rows with any statistics", () =>
+    Effect.gen(function* () {
+      assert.deepStrictEqual(yield* checkStages(stages, actsOf, fill, moveTo), [])
+    }).pipe(Effect.provide(world)),
   )
 
-  it.live(
-    "each statement of keys, deployments, schedules, the audit log and counts does, too",
-    () =>
-      Effect.gen(function* () {
-        const found = yield* checkStages(["one", "two", "one"], otherActsOf, fillOthers, moveOthers)
-        assert.deepStrictEqual(found, [])
-      }).pipe(Effect.provide(world)),
-    { timeout: 120_000 },
+  it.live("each statement of keys, deployments, schedules, the audit log and counts does, too", () =>
+    Effect.gen(function* () {
+      const found = yield* checkStages(["one", "two", "one"], otherActsOf, fillOthers, moveOthers)
+      assert.deepStrictEqual(found, [])
+    }).pipe(Effect.provide(world)),
   )
 })
