@@ -5,6 +5,7 @@ import * as DeliveryLogSql from "#src/infrastructure/webhooks/deliveryLogSql.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/deliveryQueueSql.ts"
 import * as DeploymentsSql from "#src/infrastructure/deployments/deploymentsSql.ts"
 import * as IdempotencySql from "#src/infrastructure/idempotency/idempotencySql.ts"
+import * as EventTypesSql from "#src/infrastructure/webhooks/eventTypesSql.ts"
 import * as EventsSql from "#src/infrastructure/webhooks/eventsSql.ts"
 import * as JobsSql from "#src/infrastructure/jobs/jobsSql.ts"
 import * as JobSchedulesSql from "#src/infrastructure/jobs/jobSchedulesSql.ts"
@@ -35,6 +36,7 @@ export const layer = Layer.mergeAll(
   DeploymentsSql.layer,
   Events.sql,
   EventsSql.layer,
+  EventTypesSql.layer,
   IdempotencySql.layer,
   JobsSql.layer,
   JobSchedulesSql.layer,

@@ -56,12 +56,11 @@ export const layer = Layer.effect(
      * Makes a change that nothing else can be beside, and that no erasure begins before. What replicas have checked
      * events with is not current any more.
      */
-    const changing = <E>(orgId: string, entry: AuditEntry, change: (types: number) => Effect.Effect<unknown, E>) =>
+    const changing = <E>(orgId: string, entry: AuditEntry, change: Effect.Effect<unknown, E>) =>
       Effect.gen(function* () {
-        const [org] = yield* sql<{ types: number }>`
-          SELECT (SELECT count(*) FROM event_types WHERE org_id = org.id)::int AS types FROM orgs org WHERE id = ${orgId} FOR NO KEY UPDATE`
+        const [org] = yield* sql`SELECT id FROM orgs WHERE id = ${orgId} FOR NO KEY UPDATE`
         if (org === undefined) return yield* orgDeleted
-        yield* change(org.types)
+        yield* change
         yield* sql`UPDATE orgs SET strict_events = ${entry.id} WHERE id = ${orgId} AND strict_events IS NOT NULL`
       }).pipe(sql.withTransaction, orUnavailable)
 
@@ -70,7 +69,11 @@ export const layer = Layer.effect(
         changing(
           orgId,
           entry,
-          Effect.fnUntraced(function* (types) {
+          Effect.gen(function* () {
+            // After the lock, so that it sees the types that the request has waited for.
+            const [catalogue] = yield* sql<{ types: number }>`
+              SELECT count(*)::int AS types FROM event_types WHERE org_id = ${orgId}`
+            const hasRoom = catalogue!.types < maxEventTypes
             const insert = audited(
               sql,
               entry,
@@ -80,10 +83,10 @@ export const layer = Layer.effect(
                 SELECT ${orgId}, ${type.name}, ${type.description}, ${type.group}, ${JSON.stringify(type.schemas)},
                   ${toJsonText(type.example)}, ${type.deprecated}, ${date(type.created_at)}::timestamptz,
                   ${date(type.updated_at)}::timestamptz
-                WHERE ${types < maxEventTypes} ON CONFLICT DO NOTHING RETURNING org_id AS "orgId"`,
+                WHERE ${hasRoom} ON CONFLICT DO NOTHING RETURNING org_id AS "orgId"`,
             )
             const made = yield* bytes.changing("eventType", isType(orgId, type.name), insert)
-            if (made.length === 0) return yield* types < maxEventTypes ? eventTypeExists() : tooManyEventTypes()
+            if (made.length === 0) return yield* hasRoom ? eventTypeExists() : tooManyEventTypes()
           }),
         ),
 
@@ -91,7 +94,7 @@ export const layer = Layer.effect(
         changing(
           orgId,
           entry,
-          Effect.fnUntraced(function* () {
+          Effect.gen(function* () {
             const update = audited(
               sql,
               entry,
@@ -108,7 +111,9 @@ export const layer = Layer.effect(
         ),
 
       remove: (orgId, name, entry) =>
-        changing(orgId, entry, () =>
+        changing(
+          orgId,
+          entry,
           audited(
             sql,
             entry,

@@ -3,7 +3,9 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { maxWorkflows } from "#src/domain/jobs/Workflows.ts"
-import { meet } from "../meet.ts"
+import { EventTypeRepository, maxEventTypes } from "#src/domain/webhooks/EventTypes.ts"
+import { outcomeOf } from "../../domain/support.ts"
+import { meanwhile, meet } from "../meet.ts"
 import { at, insertOrg, newEntry, newId } from "../support.ts"
 import { setWorkflow } from "../jobs/workflows.ts"
 import { insertEndpoint, insertJob } from "../webhooks/webhookSupport.ts"
@@ -15,6 +17,12 @@ const startSweep = (orgId: string) =>
       jobs.startSweep(orgId, { kind: "cancel", filter: { workflow: "w" }, count: 1 }, newEntry({ target })),
     ),
   )
+
+const insertEventType = (orgId: string, name: string) => {
+  const values = { description: null, schemas: {}, example: null, deprecated: false, group: null }
+  const type = { name, ...values, created_at: at(0), updated_at: at(0) }
+  return EventTypeRepository.use((types) => types.insert(orgId, type, newEntry()))
+}
 
 /** Asserts that of two creations for the last place one has it. */
 const assertLast = (outcomes: ReadonlyArray<string>) =>
@@ -44,6 +52,19 @@ export const limitRaces = {
       setWorkflow(orgId, { workflow: "a", concurrency: 1 }, at(0)),
       setWorkflow(orgId, { workflow: "b", concurrency: 1 }, at(0)),
     )
+    assertLast(outcomes)
+    return outcomes
+  }),
+
+  // Seen failing with a count in the statement that waits for the lock.
+  "create an event type, create the last one": Effect.gen(function* () {
+    const { orgId } = yield* insertOrg()
+    const sql = yield* SqlClient.SqlClient
+    yield* sql`
+      INSERT INTO event_types (org_id, id, schemas, deprecated, created_at, updated_at)
+      SELECT ${orgId}, 'a.' || n, '{}', false, now(), now() FROM generate_series(2, ${maxEventTypes}::int) AS n`
+    const [one, two] = [insertEventType(orgId, "b.one"), insertEventType(orgId, "b.two")]
+    const outcomes = yield* Effect.orDie(meanwhile(outcomeOf(one), outcomeOf(two)))
     assertLast(outcomes)
     return outcomes
   }),
