@@ -1,8 +1,7 @@
 import { Console, Effect, Schema, Stream } from "effect"
 import { Command } from "effect/cli"
-import { AuditEntry, auditFilter } from "../domain/audit/AuditEntry.ts"
-import { ask, resolveOrg } from "./call.ts"
-import { given, orgFlag, payloadFlags } from "./flags.ts"
+import { AuditEntry } from "../domain/audit/AuditEntry.ts"
+import { ask } from "./call.ts"
 import { op } from "./operation.ts"
 import { columns, CommandFailed } from "./output.ts"
 
@@ -21,17 +20,18 @@ const list = op("audit.list", {
 
 const encode = Schema.encodeSync(Schema.fromJsonString(AuditEntry))
 
-const exportAll = Command.make(
-  "export",
-  { org: orgFlag, ...payloadFlags(auditFilter) },
-  Effect.fnUntraced(function* ({ org, ...filter }) {
-    const orgId = yield* resolveOrg(org)
-    const { body } = yield* ask((gatehouse) => gatehouse.audit.export({ params: { orgId }, query: given(filter) }))
-    yield* Stream.runForEach(body, (entry) => Console.log(encode(entry))).pipe(
-      Effect.mapError(() => new CommandFailed({ message: "The export was cut off: what is printed is not complete" })),
-    )
-  }),
-).pipe(Command.withDescription("Print all changes in an org, newest first, one JSON object in each line"))
+const exportAll = op("audit.export", {
+  about: "Print all changes in an org, newest first, one JSON object in each line",
+  run: (_, { orgId, ...query }) =>
+    Effect.flatMap(
+      ask((gatehouse) => gatehouse.audit.export({ params: { orgId }, query })),
+      ({ body }) =>
+        Effect.mapError(
+          Stream.runForEach(body, (entry) => Console.log(encode(entry))),
+          () => new CommandFailed({ message: "The export was cut off: what is printed is not complete" }),
+        ),
+    ),
+})
 
 /** Reads the audit log. */
 export const audit = Command.make("audit").pipe(

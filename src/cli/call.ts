@@ -7,7 +7,7 @@ import { transportFault } from "../infrastructure/net/transportFault.ts"
 import * as Gatehouse from "../sdk/client.ts"
 import { refusalOf } from "../sdk/withoutRedirects.ts"
 import { CommandFailed, more, type Output, plain, print, type Table, usage } from "./output.ts"
-import { ActFor, flagOfField, given, Json, type PageFlags } from "./flags.ts"
+import { ActFor, given, Json, type PageFlags } from "./flags.ts"
 import { type Connection, connection, kindOf } from "./connection.ts"
 
 /** Deadline of an operation. The test of a webhook alone may take 15 seconds. */
@@ -244,10 +244,5 @@ const flagNames = new Map([
 const inFlags = (sentence: string, words: ReadonlyMap<string, string> = new Map()): string =>
   sentence
     .split("; ")
-    .map((fault) =>
-      fault.replace(
-        /^[\w.]*\w/,
-        (field) => words.get(field) ?? flagNames.get(field) ?? flagOfField.get(field) ?? field,
-      ),
-    )
+    .map((fault) => fault.replace(/^[\w.]*\w/, (field) => words.get(field) ?? flagNames.get(field) ?? field))
     .join("; ")

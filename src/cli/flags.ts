@@ -39,9 +39,6 @@ export const Json = Effect.map(root, ({ json }) => json)
 /** A text as any JSON value, whose numbers keep their text. */
 export const JsonText = Schema.fromJsonString(Schema.Unknown, { reviver: keepNumbers })
 
-/** The flags of payloads by the field that they set, for error messages. */
-export const flagOfField = new Map<string, string>()
-
 const isNullable = (ast: SchemaAST.AST) => SchemaAST.isUnion(ast) && ast.types.some(SchemaAST.isNull)
 
 /** The schema of a field without `null`. */
@@ -137,11 +134,7 @@ type Fields = Readonly<Record<string, Schema.Constraint>>
  */
 export const payloadFlags = <const F extends Fields>(fields: F) =>
   Object.fromEntries(
-    Object.entries(fields).map(([field, { ast }]) => {
-      const name = flagNameOf(field, ast)
-      flagOfField.set(field, `--${name}`)
-      return [field, flagOf(name, ast, true)]
-    }),
+    Object.entries(fields).map(([field, { ast }]) => [field, flagOf(flagNameOf(field, ast), ast, true)]),
   ) as unknown as { readonly [K in keyof F]: Flag.Flag<Option.Option<Schema.Schema.Type<F[K]>>> }
 
 /** The flag that sets fields to `null`, if some may be. */

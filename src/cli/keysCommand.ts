@@ -1,13 +1,13 @@
-import { DateTime, Effect, Option, Redacted, Schema, Struct } from "effect"
+import { DateTime, Effect, Option, Redacted, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { counted } from "../domain/counted.ts"
-import { type ApiKey, CreateOrgKey } from "../domain/keys/ApiKey.ts"
+import type { ApiKey } from "../domain/keys/ApiKey.ts"
 import { KeyToImport } from "../domain/keys/ImportKeys.ts"
-import { usageQuery } from "../domain/keys/KeyUsage.ts"
+import type { UsageInterval } from "../domain/keys/KeyUsage.ts"
 import type { Role } from "../domain/keys/Roles.ts"
 import { fit, shapeOf } from "../domain/jsonShape.ts"
 import { ask, call, faultsOf, resolveOrg } from "./call.ts"
-import { given, Json, JsonText, orgFlag, payloadFlags, textOrFile } from "./flags.ts"
+import { Json, JsonText, orgFlag, textOrFile } from "./flags.ts"
 import { op } from "./operation.ts"
 import { columns, plain, print, table, usage } from "./output.ts"
 import { readSecret } from "./secretInput.ts"
@@ -88,69 +88,62 @@ const limitsOf = Effect.fnUntraced(function* (flags: Limits) {
   return { ...(yield* rateLimitOf(flags)), ...(yield* creditsOf(flags)) }
 })
 
+const usageTable = ({ usage }: { readonly usage: ReadonlyArray<UsageInterval> }) =>
+  columns(usage, { FROM: "at", VALID: "valid", FORBIDDEN: "forbidden", LIMITED: "limited", COST: "cost" })
+
 /** Shows the validations of a key, or of all keys of an org. */
-const keyUsage = Command.make(
-  "usage",
-  {
+const keyUsage = op("keys.orgUsage", {
+  name: "usage",
+  about: "Show how often keys were validated, by hour or day",
+  examples: ["keys usage 01KAHBMKZ3D2X7S5QN8W4V6R9T --every day"],
+  more: {
     id: Argument.String("key-id").pipe(
       Argument.withDescription("The id of the key (default: all keys of the org)"),
       Argument.optional,
     ),
-    org: orgFlag,
-    ...payloadFlags(usageQuery),
   },
-  Effect.fnUntraced(function* ({ id, org, ...flags }) {
-    const orgId = yield* resolveOrg(org)
-    const query = given(flags)
-    yield* call(
-      (gatehouse) =>
-        Option.isSome(id)
-          ? gatehouse.keys.usage({ params: { orgId, id: id.value }, query })
-          : gatehouse.keys.orgUsage({ params: { orgId }, query }),
-      ({ usage: intervals }) =>
-        columns(intervals, { FROM: "at", VALID: "valid", FORBIDDEN: "forbidden", LIMITED: "limited", COST: "cost" }),
-    )
-  }),
-).pipe(
-  Command.withDescription("Show how often keys were validated, by hour or day"),
-  Command.withExamples([{ command: "gatehouse keys usage 01KAHBMKZ3D2X7S5QN8W4V6R9T --every day" }]),
-)
+  run: (send, fields, { id }) => {
+    if (Option.isNone(id)) return send(fields)
+    const { orgId, ...query } = fields
+    return call((gatehouse) => gatehouse.keys.usage({ params: { orgId, id: id.value }, query }), usageTable)
+  },
+  show: usageTable,
+})
 
 const newKeyOutput = ({ id, key }: { readonly id: string; readonly key: string }, more = "") => ({
   out: key,
   note: `The key has the id ${id}. It is shown only once.${more} To use it here: export GATEHOUSE_TOKEN=<key>`,
 })
 
-const created = Struct.omit(CreateOrgKey.fields, ["name", "rateLimit", "credits"])
-
-const create = Command.make(
-  "create",
-  {
-    name: Argument.String("name").pipe(Argument.withDescription("A label for the key")),
+const create = op("keys.createForProject", {
+  name: "create",
+  args: { name: "name" },
+  about: "Create an API key of a project or of an org, and print it",
+  omit: ["projectId", "rateLimit", "credits"],
+  more: {
     project: Flag.String("project").pipe(
       Flag.withDescription("The id of the project, for a project key"),
       Flag.optional,
     ),
     org: Flag.String("org").pipe(Flag.withDescription("The id of the org, for an org key"), Flag.optional),
-    ...payloadFlags(created),
     ...limitFlags,
   },
-  Effect.fnUntraced(function* ({ credits, name, org, project, rateLimit, refill, window, ...settings }) {
+  run: (send, settings, { org, project, ...flags }) => {
     if (Option.isSome(org) === Option.isSome(project)) {
-      return yield* usage("A key has one owner: set --project <id>, or --org <id> for an org key")
+      return usage("A key has one owner: set --project <id>, or --org <id> for an org key")
     }
-    const limits = yield* limitsOf({ credits, rateLimit, refill, window })
-    const payload = { name, ...given(settings), ...limits }
-    yield* call(
-      (gatehouse) =>
-        Option.isSome(project)
-          ? gatehouse.keys.createForProject({ payload: { ...payload, projectId: project.value } })
-          : gatehouse.keys.createForOrg({ params: { orgId: Option.getOrThrow(org) }, payload }),
-      (created) => newKeyOutput(created),
-    )
-  }),
-).pipe(
-  Command.withDescription("Create an API key of a project or of an org, and print it"),
+    return Effect.flatMap(limitsOf(flags), (limits) => {
+      const payload = { ...settings, ...limits }
+      if (Option.isSome(project)) return send({ ...payload, projectId: project.value })
+      const params = { orgId: Option.getOrThrow(org) }
+      return call(
+        (gatehouse) => gatehouse.keys.createForOrg({ params, payload }),
+        (made) => newKeyOutput(made),
+      )
+    })
+  },
+  show: (made) => newKeyOutput(made),
+}).pipe(
   Command.withExamples([
     { command: "gatehouse keys create ci --project 01KAHBMKZ3D2X7S5QN8W4V6R9T" },
     { command: "export GATEHOUSE_TOKEN=$(gatehouse keys create me --org 01KAHBMKZ3D2X7S5QN8W4V6R9T)" },

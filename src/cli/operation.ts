@@ -191,6 +191,7 @@ export const op = <
     Object.fromEntries(Array.from(fields, ([field, ast]) => [field, flagOf(nameOf(field, ast), ast)]))
   const hints = Array.from(settable, ([field, ast]) => `--${nameOf(field, ast)}`).slice(0, 3)
   const words = new Map([
+    ...Object.keys(more ?? {}).map((field) => [field, `--${kebab(field)}`] as const),
     ...Array.from(settable, ([field, ast]) => [field, `--${nameOf(field, ast)}`] as const),
     ...Array.from(filter, ([field, ast]) => [`filter.${field}`, `--${nameOf(field, ast)}`] as const),
     ...Object.entries(args).map(

@@ -1,10 +1,8 @@
-import { Struct } from "effect"
 import { Command, Flag } from "effect/cli"
 import { counted } from "../domain/counted.ts"
-import { measureNames, type Overview, overviewQuery } from "../domain/activity/Activity.ts"
+import { measureNames, type Overview } from "../domain/activity/Activity.ts"
 import { inBytes } from "../infrastructure/checks/Check.ts"
-import { call } from "./call.ts"
-import { given, payloadFlags } from "./flags.ts"
+import { given } from "./flags.ts"
 import { op } from "./operation.ts"
 import { columns, table } from "./output.ts"
 
@@ -128,12 +126,11 @@ const replicas = op("activity.replicas", {
   }),
 })
 
-const range = payloadFlags(Struct.pick(overviewQuery, ["from", "to"]))
-
 /** Shows what happens in the service. */
-export const overview = Command.make("overview", { every, org, ...range }, ({ every, org, ...range }) =>
-  call((gatehouse) => gatehouse.activity.overview({ query: { every, ...given({ orgId: org, ...range }) } }), output),
-).pipe(
-  Command.withDescription("Deliveries, validations and jobs by minute, hour or day, and the backlog"),
-  Command.withSubcommands([failing, orgs, replicas]),
-)
+export const overview = op("activity.overview", {
+  about: "Deliveries, validations and jobs by minute, hour or day, and the backlog",
+  omit: ["every", "orgId"],
+  more: { every, org },
+  run: (send, range, { every, org }) => send({ ...range, every, ...given({ orgId: org }) }),
+  show: output,
+}).pipe(Command.withSubcommands([failing, orgs, replicas]))
