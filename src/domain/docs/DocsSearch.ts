@@ -266,7 +266,7 @@ const sameLanguage = 1.5
 /** How much a title that the question has raises a passage, and what each further passage of a page counts. */
 const titleWeight = 1
 const repeatedPage = 0.6
-/** The passages in which groups of words of the question are looked for. */
+/** The passages whose titles are compared with the question. */
 const maxComparedPassages = 30
 interface Scored {
   readonly passage: Stored
@@ -296,23 +296,14 @@ const titleShare = (index: Indexed, { title, language }: Stored, forms: Readonly
   return whole === 0 ? 0 : found / whole
 }
 
-/** Raises the best passages whose title the question has, or that have three words of the question in its order. */
-const compare = (
-  index: Indexed,
-  scored: ReadonlyArray<Scored>,
-  words: ReadonlyArray<string>,
-  forms: ReadonlyMap<string, number>,
-) => {
-  const phrases = words.slice(2, maxComparedPassages).map((word, at) => `${words[at]} ${words[at + 1]} ${word}`)
-  const sorted = scored.toSorted((a, b) => b.score - a.score)
-  return sorted.map(({ passage, score }, at): Scored => {
-    if (at >= maxComparedPassages) return { passage, score }
-    const text = ` ${wordsOf(`${passage.heading} ${passage.text}`).join(" ")} `
-    const found = phrases.filter((phrase) => text.includes(` ${phrase} `)).length
-    const raised = 1 + found / Math.max(phrases.length, 1) + titleWeight * titleShare(index, passage, forms)
-    return { passage, score: score * raised }
-  })
-}
+/** Raises the best passages whose title the question has. */
+const compare = (index: Indexed, scored: ReadonlyArray<Scored>, forms: ReadonlyMap<string, number>) =>
+  scored
+    .toSorted((a, b) => b.score - a.score)
+    .map(({ passage, score }, at): Scored => {
+      const raised = at < maxComparedPassages ? 1 + titleWeight * titleShare(index, passage, forms) : 1
+      return { passage, score: score * raised }
+    })
 
 /** Lowers the second and later passages of a page, so that an answer shows more than one page. */
 const spread = (ranked: ReadonlyArray<Scored>): ReadonlyArray<Scored> => {
@@ -370,7 +361,7 @@ const byWords = (index: Indexed, question: ParsedQuestion, page: string | undefi
     const preferred = (passage.slug === page ? pageBoost : 1) * (passage.language === language ? sameLanguage : 1)
     return [{ passage, score: score * fit * preferred }]
   })
-  return spread(compare(index, scored, all, weights))
+  return spread(compare(index, scored, weights))
 }
 
 /**
