@@ -1,7 +1,7 @@
 import { Clock, Config, Console, Effect, Layer, Option, Queue, Redacted } from "effect"
 import { Command, Flag } from "effect/cli"
 import { FetchHttpClient, HttpClient, HttpClientRequest } from "effect/http"
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
+import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 import { Signer } from "../domain/webhooks/Signatures.ts"
 import { signatures } from "../infrastructure/crypto/nodeCrypto.ts"
@@ -170,37 +170,36 @@ export const makeReceiver = Effect.fnUntraced(function* (
     if ("refused" in arrival) response.writeHead(400).end(arrival.refused)
     else response.writeHead(await forward({ headers, body })).end()
   }
-  const server = yield* Effect.acquireRelease(
+  const own = yield* serveLocally(port, "--port", (request, response) => {
+    const chunks: Array<Buffer> = []
+    let length = 0
+    request.on("data", (chunk: Buffer) => {
+      length += chunk.length
+      if (length > maxReceivedBodyBytes) request.destroy()
+      else chunks.push(chunk)
+    })
+    request.on("end", () => void receive(request.headers, Buffer.concat(chunks), response))
+  })
+  return { url: `http://127.0.0.1:${own}`, next: Queue.take(arrivals) }
+})
+
+/** Serves HTTP on a loopback port (0: a free one), which the flag sets, until the scope closes. Returns the port. */
+export const serveLocally = (port: number, flag: string, onRequest: RequestListener) =>
+  Effect.acquireRelease(
     Effect.callback<ReturnType<typeof createServer>, CommandFailed>((resume) => {
-      const made = createServer((request, response) => {
-        const chunks: Array<Buffer> = []
-        let length = 0
-        request.on("data", (chunk: Buffer) => {
-          length += chunk.length
-          if (length > maxReceivedBodyBytes) request.destroy()
-          else chunks.push(chunk)
-        })
-        request.on("end", () => void receive(request.headers, Buffer.concat(chunks), response))
+      const server = createServer(onRequest)
+      server.once("error", ({ code }: NodeJS.ErrnoException) => {
+        const message = `Cannot listen on 127.0.0.1:${port} (${code}). Choose another port with ${flag}`
+        resume(Effect.fail(new CommandFailed({ message })))
       })
-      made.once("error", (error: NodeJS.ErrnoException) =>
-        resume(
-          Effect.fail(
-            new CommandFailed({
-              message: `Cannot listen on 127.0.0.1:${port} (${error.code}). Choose another port with --port`,
-            }),
-          ),
-        ),
-      )
-      made.listen(port, "127.0.0.1", () => resume(Effect.succeed(made)))
+      server.listen(port, "127.0.0.1", () => resume(Effect.succeed(server)))
     }),
     (server) =>
       Effect.callback<void>((resume) => {
         server.close(() => resume(Effect.void))
         server.closeAllConnections()
       }),
-  )
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, next: Queue.take(arrivals) }
-})
+  ).pipe(Effect.map((server) => (server.address() as AddressInfo).port))
 
 const verify = async (headers: IncomingMessage["headers"], body: Buffer, secret: string): Promise<Arrival> => {
   try {

@@ -1,12 +1,11 @@
 import { Config, Console, Effect, Exit, Option, Queue, Redacted, Schedule, Scope, Struct } from "effect"
 import { Command, Flag } from "effect/cli"
-import { createServer } from "node:http"
-import type { AddressInfo } from "node:net"
 import { CreateJob } from "../domain/jobs/Job.ts"
 import { maxDataBytes, PublishEvent } from "../domain/webhooks/Events.ts"
 import { maxTypeLength, reservedWords, typeForm } from "../domain/webhooks/EventPatterns.ts"
 import { type Outbox, type OutboxMetrics, type OutboxConnection, startOutbox } from "../sdk/outbox.ts"
 import { connection } from "./connection.ts"
+import { serveLocally } from "./listenCommand.ts"
 import { CommandFailed, plain, usage } from "./output.ts"
 
 const quoted = (name: string) => `"${name.replaceAll('"', '""')}"`
@@ -158,25 +157,12 @@ const exposition = ({ oldestSeconds, refused, sent, waiting }: OutboxMetrics) =>
 
 /** Serves the metrics on a loopback port until the scope closes. */
 const serveMetrics = (port: number, { metrics }: Outbox) =>
-  Effect.acquireRelease(
-    Effect.callback<ReturnType<typeof createServer>, CommandFailed>((resume) => {
-      const server = createServer((_, response) =>
-        metrics().then(
-          (all) => response.writeHead(200, { "content-type": "text/plain; version=0.0.4" }).end(exposition(all)),
-          () => response.writeHead(503).end("The database does not answer.\n"),
-        ),
-      )
-      const message = `Cannot listen on 127.0.0.1:${port}. Choose another port with --metrics-port`
-      server.once("error", () => resume(Effect.fail(new CommandFailed({ message }))))
-      server.listen(port, "127.0.0.1", () => resume(Effect.succeed(server)))
-    }),
-    (server) => Effect.sync(() => server.close().closeAllConnections()),
-  ).pipe(
-    Effect.flatMap((server) => {
-      const { port } = server.address() as AddressInfo
-      return Console.error(`Metrics: http://127.0.0.1:${port}/metrics`)
-    }),
-  )
+  serveLocally(port, "--metrics-port", (_, response) =>
+    metrics().then(
+      (all) => response.writeHead(200, { "content-type": "text/plain; version=0.0.4" }).end(exposition(all)),
+      () => response.writeHead(503).end("The database does not answer.\n"),
+    ),
+  ).pipe(Effect.flatMap((own) => Console.error(`Metrics: http://127.0.0.1:${own}/metrics`)))
 
 /** A pool of the relay in GATEHOUSE_OUTBOX_DATABASE_URL, and what wakes the relay until the scope closes. */
 const openDatabase = Effect.fnUntraced(function* (connections: number) {
