@@ -83,9 +83,8 @@ const copyRows = Effect.fnUntraced(function* (source: Sql, target: Sql, { column
       const rows = yield* source.unsafe<{ row: string }>(`FETCH ${count} FROM rows`)
       yield* target`
         INSERT INTO ${target.literal(name)} (${target.literal(columns.join(", "))})
-        SELECT ${target.literal(columns.map((column) => `(row).${column}`).join(", "))}
-        FROM (SELECT text::${target.literal(name)} AS row FROM unnest(${texts(rows.map(({ row }) => row))}) AS text OFFSET 0)
-          AS rows`
+        SELECT ${target.literal(columns.join(", "))}
+        FROM unnest(${texts(rows.map(({ row }) => row))}::text[]::${target.literal(name)}[])`
       copied += count
     }
   }

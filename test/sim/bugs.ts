@@ -112,7 +112,7 @@ export const bugs: ReadonlyArray<Bug> = [
     edits: [
       [
         apiKeys,
-        "        AND NOT EXISTS (SELECT FROM api_keys WHERE org_id = ${orgId} AND counter_id = ${counterId})\n",
+        "        AND NOT EXISTS (SELECT FROM api_keys WHERE ${isOfOrg(sql, orgId)} AND counter_id = ${counterId})\n",
         "",
       ],
     ],
@@ -675,7 +675,7 @@ export const bugs: ReadonlyArray<Bug> = [
       [
         apiKeys,
         "const [counter] = yield* lockCounters(sql, [{ orgId, id: counterId }])\n          yield* audited(",
-        "yield* sql`DELETE FROM key_counters WHERE id = ${counterId} AND org_id = ${orgId}\n        AND NOT EXISTS (SELECT FROM api_keys WHERE org_id = ${orgId} AND counter_id = ${counterId})`\n    const counter = key.counterId === '' ? key : undefined\n          yield* audited(",
+        "yield* sql`DELETE FROM key_counters WHERE id = ${counterId} AND org_id = ${orgId}\n        AND NOT EXISTS (SELECT FROM api_keys WHERE ${isOfOrg(sql, orgId)} AND counter_id = ${counterId})`\n    const counter = key.counterId === '' ? key : undefined\n          yield* audited(",
       ],
     ],
   },

@@ -14,6 +14,7 @@ import {
   aliveOrgs,
   date,
   decodeRows,
+  deleteFirst,
   inScope,
   integers,
   isAlive,
@@ -258,15 +259,12 @@ export const layer = Layer.effect(
         sql`DELETE FROM replicas WHERE id = ${replicaId}`.pipe(Effect.asVoid, orUnavailableWithin("sweep")),
 
       removeOld: (of, every, before, limit) =>
-        sql<{ removed: number }>`
-          WITH old AS (
-            DELETE FROM ${sql(of)} WHERE ctid = ANY(ARRAY(
-              SELECT ctid FROM ${sql(of)} WHERE every = ${every} AND at < ${date(before)} ORDER BY at LIMIT ${limit}
-              FOR UPDATE SKIP LOCKED)) RETURNING 1
-          )
-          SELECT count(*)::int AS removed FROM old`.pipe(
-          Effect.map(([row]) => row!.removed),
-          orUnavailableWithin("sweep"),
+        orUnavailableWithin("sweep")(
+          deleteFirst(
+            sql,
+            of,
+            sql`every = ${every} AND at < ${date(before)} ORDER BY at LIMIT ${limit} FOR UPDATE SKIP LOCKED`,
+          ),
         ),
 
       removeReplicas: (before) =>

@@ -11,12 +11,21 @@ export const inScope = (sql: SqlClient.SqlClient, scope: OrgScope, column = "org
   scope._tag === "EveryOrg" ? sql.literal("true") : sql`${sql(column)} = ${scope.orgId}`
 
 /**
- * The tenant condition of jobs and keys. The indexes of their claims and lists have the org as this expression, and no
- * others do: without statistics, as in a new or restored database, a plan would choose an index that begins with the
- * org, and read all jobs of a status to find one (`StatementPlans`, `BoundedReads`).
+ * The tenant condition of jobs and keys. The indexes of their claims and lists have the org as this expression.
+ *
+ * Planner (the org of jobs and keys is an expression): without statistics, as in a new or restored database, a plan
+ * would choose an index that begins with the org, and read all jobs of a status to find one.
  */
 export const isOfOrg = (sql: SqlClient.SqlClient, orgId: string, column = "org_id") =>
   sql`${sql.literal(column)} || '' = ${orgId}`
+
+/**
+ * SQL: the id as the last column of the indexes of lists.
+ *
+ * Planner (lists by an expression of the id): the primary key has the order of the column, too: a plan that was made
+ * for an empty table would read the rows of all orgs through it.
+ */
+export const listedId = "id || ''"
 
 /** The org of a scope as a parameter; null is every org. */
 export const orgOf = (scope: OrgScope) => (scope._tag === "EveryOrg" ? null : scope.orgId)
@@ -52,6 +61,19 @@ export const lookedAt = (
             within: order === "oldest" ? sql`${id} <= ${last.id}` : sql`${id} >= ${last.id}`,
             seenTo: last.id,
           },
+  )
+
+/**
+ * Deletes the first rows of a table without partitions; returns how many.
+ *
+ * Planner (the first rows are deleted by place): joined by a key, they are looked for among all rows of the table.
+ *
+ * @param which the condition, order, limit and locks of a SELECT of them
+ */
+export const deleteFirst = (sql: SqlClient.SqlClient, table: string, which: Statement.Fragment) =>
+  Effect.map(
+    sql`DELETE FROM ${sql(table)} WHERE ctid = ANY(ARRAY(SELECT ctid FROM ${sql(table)} WHERE ${which})) RETURNING 1`,
+    (rows) => rows.length,
   )
 
 /** Whether one of some columns has a text, in any case of letters. */

@@ -21,7 +21,7 @@ import {
 import { projectNotFound } from "../../domain/projects/Projects.ts"
 import { audited } from "../audit/audited.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import { afterCursor, date, decodePage, inScope, pageOf, Time, dateOrNull } from "../database/fragments.ts"
+import { afterCursor, date, decodePage, inScope, listedId, pageOf, Time, dateOrNull } from "../database/fragments.ts"
 import * as Limits from "../orgs/limits.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import {
@@ -60,9 +60,10 @@ export const layer = Layer.effect(
       event_name AS "eventName", environment, created_at AS "createdAt"`)
 
     /**
-     * The conditions of a list in a project, and its order. Those of a filter are in the form of its index, so that
-     * they fit no other (ADR 14): with plain columns a plan that expects many deployments of each branch reads all of
-     * the project.
+     * The conditions of a list in a project, and its order. Those of a filter are in the form of its index (ADR 14).
+     *
+     * Planner (the filter of deployments with its project): by the columns, a plan that expects many deployments of
+     * each branch reads all of the project.
      */
     const matches = (project: Statement.Fragment, { branch, preview, ...page }: Page & DeploymentFilter) => {
       if (branch === undefined && preview === undefined) {
@@ -73,8 +74,8 @@ export const layer = Layer.effect(
       const isPreview = sql`preview = ${preview ?? null}::boolean`
       const filter =
         branch === undefined ? isPreview : preview === undefined ? isBranch : sql`${isBranch} AND ${isPreview}`
-      return sql`
-        project_id || '' = ${project} AND ${filter} AND id || '' < ${page.cursor ?? "~"} ORDER BY id || '' DESC`
+      const id = sql.literal(listedId)
+      return sql`project_id || '' = ${project} AND ${filter} AND ${id} < ${page.cursor ?? "~"} ORDER BY ${id} DESC`
     }
 
     /**

@@ -2,7 +2,7 @@ import { Effect, Layer, Schedule, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { DocsQuestionRepository, DocsQuestions } from "../../domain/docs/DocsQuestions.ts"
 import { DocsQuestion, type QuestionFilter } from "../../domain/docs/DocsQuestion.ts"
-import { afterCursor, date, decodePage, decodeRows, pageOf, Time } from "../database/fragments.ts"
+import { afterCursor, date, decodePage, decodeRows, deleteFirst, pageOf, Time } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { eraseFrom, isOf } from "./projectDocsSql.ts"
 import { hourly, logged } from "../background.ts"
@@ -107,13 +107,12 @@ export const layer = Layer.effect(
         ),
 
       removeOld: (before, limit) =>
-        sql`
-          DELETE FROM docs_questions WHERE ctid = ANY(ARRAY(
-            SELECT ctid FROM docs_questions WHERE asked_at < ${date(before)} ORDER BY asked_at LIMIT ${limit}
-            FOR UPDATE SKIP LOCKED
-          )) RETURNING 1`.pipe(
-          Effect.map((rows) => rows.length),
-          orUnavailableWithin("sweep"),
+        orUnavailableWithin("sweep")(
+          deleteFirst(
+            sql,
+            "docs_questions",
+            sql`asked_at < ${date(before)} ORDER BY asked_at LIMIT ${limit} FOR UPDATE SKIP LOCKED`,
+          ),
         ),
     })
   }),

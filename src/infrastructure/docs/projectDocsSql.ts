@@ -12,7 +12,7 @@ import {
 } from "../../domain/docs/ProjectDocsRepository.ts"
 import { projectNotFound } from "../../domain/projects/Projects.ts"
 import { audited } from "../audit/audited.ts"
-import { date, decodeRows, inScope, texts, Time, withinBytes } from "../database/fragments.ts"
+import { date, decodeRows, deleteFirst, inScope, texts, Time, withinBytes } from "../database/fragments.ts"
 import { oneAtATime } from "../database/boundedTransactions.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
@@ -320,14 +320,7 @@ export const eraseFrom = (
   docs: DocsOf,
   limit: number,
   which = sql.literal("true"),
-) =>
-  Effect.map(
-    sql`
-      DELETE FROM ${sql(table)} WHERE ${isOf(sql, docs)} AND ctid = ANY(ARRAY(
-        SELECT ctid FROM ${sql(table)} WHERE ${isOf(sql, docs)} AND ${which} LIMIT ${limit}
-      )) RETURNING 1`,
-    (rows) => rows.length,
-  )
+) => deleteFirst(sql, table, sql`${isOf(sql, docs)} AND ${which} LIMIT ${limit}`)
 
 /** Questions that one statement erases. */
 const eraseBatchSize = 2_000

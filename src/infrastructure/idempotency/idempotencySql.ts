@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { Idempotency, IdempotencyRepository, KeyedOutcome } from "../../domain/Idempotency.ts"
-import { date } from "../database/fragments.ts"
+import { date, deleteFirst } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { hourly } from "../background.ts"
 
@@ -36,12 +36,12 @@ export const layer = Layer.effect(
         }).pipe(sql.withTransaction, orUnavailable),
 
       deleteExpired: (now, limit) =>
-        sql`
-          DELETE FROM idempotency_keys WHERE ctid IN (
-            SELECT ctid FROM idempotency_keys WHERE expires_at <= ${date(now)} LIMIT ${limit} FOR UPDATE SKIP LOCKED
-          ) RETURNING 1`.pipe(
-          Effect.map((deleted) => deleted.length),
-          orUnavailableWithin("sweep"),
+        orUnavailableWithin("sweep")(
+          deleteFirst(
+            sql,
+            "idempotency_keys",
+            sql`expires_at <= ${date(now)} ORDER BY expires_at LIMIT ${limit} FOR UPDATE SKIP LOCKED`,
+          ),
         ),
     })
   }),

@@ -2,7 +2,7 @@ import { type DateTime, Effect, Schema } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
 import { JobStatus } from "../../domain/jobs/Job.ts"
 import { JobQueue } from "../../domain/jobs/JobQueue.ts"
-import { date, decodeRows, isOfOrg, Time } from "../database/fragments.ts"
+import { date, decodeRows, isOfOrg, listedId, Time } from "../database/fragments.ts"
 import { ofFilter } from "./sweepJobs.ts"
 import { keyedOf, nextQueued, prioritiesOf, queuedOf, unkeyedOf } from "./workflowsSql.ts"
 
@@ -30,7 +30,7 @@ export const queueOf = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, or
     const table = status === "queued" || status === "running" ? "jobs" : "finished_jobs"
     return sql`(
       SELECT id FROM ${sql(table)} WHERE ${ofFilter(sql, orgId, { since })} AND status = ${status}
-      ORDER BY id DESC LIMIT ${maxRead})`
+      ORDER BY ${sql.literal(listedId)} DESC LIMIT ${maxRead})`
   })
   const countOf = (state: string) => sql`(count(*) FILTER (WHERE state = ${state}))::int`
   const [queue] = yield* sql`

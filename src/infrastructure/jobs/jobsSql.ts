@@ -22,6 +22,7 @@ import {
   exactJson,
   integers,
   isOfOrg,
+  listedId,
   JsonText,
   pageOf,
   texts,
@@ -368,7 +369,7 @@ export const layer = Layer.effect(
             UPDATE jobs SET ${changes()} FROM (
               SELECT id AS was_id, lines, steps FROM jobs WHERE ${isRunning(orgId, jobId, attempt)} FOR UPDATE
             ) AS was
-            WHERE jobs.id = was.was_id AND ${isOfOrg(sql, orgId, "jobs.org_id")} AND ${condition}
+            WHERE jobs.id = ${jobId} AND was.was_id = jobs.id AND ${isOfOrg(sql, orgId, "jobs.org_id")} AND ${condition}
               AND (${size <= graceBytes}
                 OR EXISTS (SELECT FROM orgs org WHERE org.id = ${orgId} AND ${bytes.fits(orgId)}))
             RETURNING ${length("jobs")} - ${length("was")} AS bytes`,
@@ -463,7 +464,7 @@ export const layer = Layer.effect(
       queue: (orgId, createdSince) => orUnavailable(queueOf(sql, orgId, createdSince)),
       list: Effect.fnUntraced(function* (orgId, filter, page) {
         const { error, status } = filter
-        const id = JobSweeps.idOf(sql, filter)
+        const id = sql.literal(listedId)
         const asked = JobSweeps.ofFilter(sql, orgId, filter)
         const after = page.cursor === undefined ? sql`true` : sql`${id} < ${page.cursor}`
         // The newest jobs of each status, which are one range of an index of each partition, and the newest of those.
@@ -516,6 +517,7 @@ interface QueuedRow {
   readonly again: ReadonlyArray<QueuedJob>
 }
 
+// The status is an expression in the indexes by time alone: see `DueRows`.
 const delayedJobs = {
   table: "jobs",
   time: "run_at",

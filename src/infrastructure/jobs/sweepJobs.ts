@@ -16,7 +16,7 @@ import {
 } from "../../domain/jobs/JobRepository.ts"
 import { JobCause, JobSweep, JobSweepFilter, type JobSweepOrder } from "../../domain/jobs/JobSweeps.ts"
 import { audited } from "../audit/audited.ts"
-import { date, decodeRows, idAt, isAmong, isOfOrg, texts, Time, toJsonText } from "../database/fragments.ts"
+import { date, decodeRows, idAt, isAmong, isOfOrg, listedId, texts, Time, toJsonText } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
@@ -139,7 +139,7 @@ export const make = Effect.gen(function* () {
           (array_agg(finished_at ORDER BY id DESC))[1] AS at
         FROM (
           SELECT id, workflow, error, finished_at FROM finished_jobs
-          WHERE ${ofFilter(sql, orgId, filter)} AND status = 'failed' ORDER BY ${idOf(sql, filter)} DESC LIMIT ${maxCounted}
+          WHERE ${ofFilter(sql, orgId, filter)} AND status = 'failed' ORDER BY ${sql.literal(listedId)} DESC LIMIT ${maxCounted}
         ) AS failed GROUP BY 1, 2 ORDER BY 3 DESC LIMIT ${maxCauses}`.pipe(
         decodeCauses,
         Effect.map((rows) => rows.map(({ at, job_id, ...cause }) => ({ ...cause, latest: { job_id, at } }))),
@@ -148,13 +148,15 @@ export const make = Effect.gen(function* () {
   } satisfies Partial<Repository>
 })
 
-/** SQL: the id, by the only index that fits a list of the filter: that of its workflow is one of expressions. */
-export const idOf = (sql: Sql, { workflow }: JobFilter) => (workflow === undefined ? sql`id` : sql`id || ''`)
-
-/** SQL: the jobs of an org that a filter selects but for their error, as a range of an index: an id has its time. */
+/**
+ * SQL: the jobs of an org that a filter selects but for their error, as a range of an index: an id has its time.
+ *
+ * Planner (a workflow with its org): by the columns, a list of a workflow fits the index of states, too, and would read
+ * all jobs of the org in a state.
+ */
 export const ofFilter = (sql: Sql, orgId: string, filter: JobFilter) => {
   const { since, until, workflow } = filter
-  const id = idOf(sql, filter)
+  const id = sql.literal(listedId)
   const asked =
     workflow === undefined
       ? sql`org_id = ${orgId}`
@@ -172,7 +174,7 @@ export const hasError = (sql: Sql, { error }: JobFilter) =>
  * whether the sweep changes them.
  */
 const sweptJobs = (sql: Sql, orgId: string, { filter, kind }: JobSweepOrder, doneTo: string, limit: number) => {
-  const id = idOf(sql, filter)
+  const id = sql.literal(listedId)
   const all: ReadonlyArray<JobStatus> = kind === "retry" ? ["failed"] : ["queued", "running"]
   const heads = all
     .filter((status) => filter.status === undefined || status === filter.status)

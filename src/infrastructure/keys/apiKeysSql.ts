@@ -41,6 +41,7 @@ import {
   exactJson,
   hasText,
   isOfOrg,
+  listedId,
   lookedAt,
   orgOf,
   pageOf,
@@ -200,7 +201,7 @@ export const layer = Layer.effect(
           SELECT id FROM api_keys WHERE org_id = ${orgId} AND id = ANY(ARRAY[${keyId}, ${counterId ?? keyId}]::text[])
           UNION
           (SELECT id FROM api_keys
-            WHERE org_id = ${orgId} AND counter_id = ${counterId ?? ""} AND (expires_at IS NULL OR expires_at > now())
+            WHERE ${isOfOrg(sql, orgId)} AND counter_id = ${counterId ?? ""} AND (expires_at IS NULL OR expires_at > now())
             LIMIT ${maxNotified})
         ) AS affected`.pipe(Effect.map((rows) => rows.map(({ id }) => id)))
 
@@ -462,7 +463,7 @@ export const layer = Layer.effect(
           if (counter === undefined) return
           yield* sql`
             DELETE FROM key_counters WHERE id = ${counterId} AND org_id = ${orgId}
-              AND NOT EXISTS (SELECT FROM api_keys WHERE org_id = ${orgId} AND counter_id = ${counterId})
+              AND NOT EXISTS (SELECT FROM api_keys WHERE ${isOfOrg(sql, orgId)} AND counter_id = ${counterId})
               AND NOT EXISTS (SELECT FROM api_keys WHERE org_id = ${orgId} AND id = ${counterId})`
         }).pipe(sql.withTransaction, orUnavailable),
 
@@ -565,8 +566,8 @@ export const layer = Layer.effect(
       ) {
         const filters = [
           externalId === undefined ? undefined : sql`external_id = ${externalId}`,
-          // The org and the name in one expression: an index that begins with the org seems to fit what finds keys by
-          // ids.
+          // Planner (the name of a key with its org): an index that begins with the org seems to fit what finds keys by
+          // ids, and all keys of the org would be read.
           name === undefined ? undefined : sql`org_id || ':' || name = ${`${orgId}:${name}`}`,
           projectId === undefined ? undefined : sql`project_id = ${projectId}`,
         ]
@@ -578,8 +579,8 @@ export const layer = Layer.effect(
           indexed === undefined
             ? [sql`org_id = ${orgId} AND ${afterCursor(sql, page, order)}`, sql`id`]
             : [
-                sql`${isOfOrg(sql, orgId)} AND ${indexed} AND ${afterCursor(sql, page, order, "id || ''")}`,
-                sql`id || ''`,
+                sql`${isOfOrg(sql, orgId)} AND ${indexed} AND ${afterCursor(sql, page, order, listedId)}`,
+                sql.literal(listedId),
               ]
         const { within = sql.literal("true"), ...seen } =
           others.length === 0 ? {} : yield* lookedAt(sql, sql`api_keys WHERE ${keys}`, id, order)

@@ -2,7 +2,7 @@ import { Effect, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { type HourOfKey, KeyUsageReport, KeyUsageRepository } from "../../domain/keys/KeyUsage.ts"
-import { aliveOrgs, isAlive } from "../database/fragments.ts"
+import { aliveOrgs, deleteFirst, isAlive } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { every, hourly, logged } from "../background.ts"
 
@@ -51,18 +51,9 @@ export const layer = Layer.effect(
           WHERE org_id = ${orgId} AND key_id = ${keyId ?? wholeOrg} AND hour >= ${from} AND hour < ${to}
           GROUP BY 1 ORDER BY 1`.pipe(orUnavailable),
 
-      // By the place of the rows: a plan that joins by the key may read all usage.
       removeOld: (before, limit) =>
-        sql<{ readonly removed: number }>`
-          WITH old AS MATERIALIZED (
-            SELECT ctid AS place FROM key_usage WHERE hour < ${before} ORDER BY hour LIMIT ${limit}
-            FOR UPDATE SKIP LOCKED
-          ), gone AS (
-            DELETE FROM key_usage WHERE ctid = ANY(ARRAY(SELECT place FROM old)) RETURNING 1
-          )
-          SELECT count(*)::int AS removed FROM gone`.pipe(
-          Effect.map(([row]) => row!.removed),
-          orUnavailableWithin("sweep"),
+        orUnavailableWithin("sweep")(
+          deleteFirst(sql, "key_usage", sql`hour < ${before} ORDER BY hour LIMIT ${limit} FOR UPDATE SKIP LOCKED`),
         ),
     })
   }),

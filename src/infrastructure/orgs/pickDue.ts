@@ -8,8 +8,9 @@ type DueBatch = RoundRobinBatch & { readonly now: DateTime.Utc }
 /**
  * Rows that a sweep takes when they are due. They need a partial index on the time, and one on
  * `((org_id || ''), time)`. The conditions are true of the same rows, but neither implies the other, so that each
- * statement fits one of the indexes: a plan that expects few rows would otherwise read all of the other, and sort them
- * (ADR 14).
+ * statement fits one of the indexes (ADR 14).
+ *
+ * Planner (due rows by time or by org): a plan that expects few rows would read all of the other index, and sort them.
  */
 interface DueRows {
   readonly table: string

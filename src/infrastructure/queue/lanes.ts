@@ -201,8 +201,10 @@ export const cancelLanes = Effect.fnUntraced(function* (
 })
 
 /**
- * SQL: the org and the lane of a backlogged row `p`, as only the index of the backlog has them. By the columns, a plan
- * whose statistics are from an empty queue would read the whole lane by the primary key, and sort it.
+ * SQL: the org and the lane of a backlogged row `p`, as only the index of the backlog has them.
+ *
+ * Planner (the lane of a backlog is an expression): by the columns, a plan whose statistics are from an empty queue
+ * would read the whole lane by the primary key, and sort it.
  */
 export const backlogLane = (sql: SqlClient.SqlClient) => sql.literal("p.org_id || '', p.lane || ''")
 
@@ -286,7 +288,12 @@ export const nextLane = (sql: SqlClient.SqlClient, table: "" | "w." = "") =>
     `${table}id || '${afterEndpoint}' || coalesce(nullif(split_part(${table}lane, '${afterEndpoint}', 2), '')::int, 0) + 1`,
   )
 
-/** The deliveries with their columns as the index by endpoint has them: by the columns themselves, others would fit. */
+/**
+ * The deliveries with their columns as the index by endpoint has them.
+ *
+ * Planner (deliveries of an endpoint by expressions): by the columns, a plan would read all deliveries of the org by
+ * its index, or of all orgs by the primary key, to find those of an endpoint that has few.
+ */
 export const ofEndpoints = (sql: SqlClient.SqlClient) =>
   sql.literal("(SELECT id || '' AS id, org_id || '' AS org_id, endpoint_id, state, created_at FROM deliveries) AS d")
 

@@ -4,7 +4,7 @@ import type { Unavailable } from "../../domain/Errors.ts"
 import { type Records, Retention, RetentionRepository } from "../../domain/Retention.ts"
 import { serviceEventTypes } from "../../domain/ServiceEvent.ts"
 import { logged } from "../background.ts"
-import { idAt, texts } from "../database/fragments.ts"
+import { idAt, listedId, texts } from "../database/fragments.ts"
 import { CommitMillis } from "../database/boundedTransactions.ts"
 import { deadlines } from "../database/deadlines.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
@@ -497,13 +497,14 @@ export const layer = Layer.effect(
       removeJobsOfOrg: Effect.fnUntraced(
         function* (orgId, now, age, after, limit) {
           const end = idAt((yield* earliest(now)) - Duration.toMillis(age))
+          const id = sql.literal(listedId)
           const looked = yield* sql<EventOfJob & { readonly isGone: boolean }>`
             SELECT f.end_id AS id, ${orgId}::text AS "orgId", f.id AS job, f.end_id < ${end}
               AND NOT EXISTS (SELECT FROM events WHERE id = f.end_id) AS "isGone"
             FROM (VALUES ('completed'), ('failed'), ('canceled')) AS s (status) CROSS JOIN LATERAL (
-              SELECT id, end_id FROM finished_jobs WHERE org_id = ${orgId} AND status = s.status AND id > ${after}
-                AND id < ${end}
-              ORDER BY id LIMIT ${limit}
+              SELECT id, end_id FROM finished_jobs WHERE org_id = ${orgId} AND status = s.status AND ${id} > ${after}
+                AND ${id} < ${end}
+              ORDER BY ${id} LIMIT ${limit}
             ) AS f ORDER BY f.id LIMIT ${limit}`
           const jobs = looked.filter(({ isGone }) => isGone)
           yield* removeEvents("", [], rowsOf(tables.webhooks[3]!, "finished_jobs", jobs))

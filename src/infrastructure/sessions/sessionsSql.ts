@@ -5,7 +5,7 @@ import { PortalRights } from "../../domain/sessions/Portal.ts"
 import { SessionRepository, type StoredSession } from "../../domain/sessions/SessionRepository.ts"
 import { linkNotFound, Sessions } from "../../domain/sessions/Sessions.ts"
 import { audited } from "../audit/audited.ts"
-import { afterCursor, date, decodePage, decodeRows, pageOf, texts, Time } from "../database/fragments.ts"
+import { afterCursor, date, decodePage, decodeRows, deleteFirst, pageOf, texts, Time } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { hourly } from "../background.ts"
 
@@ -157,13 +157,12 @@ export const layer = Layer.effect(
         }).pipe(sql.withTransaction, orUnavailable),
 
       removeExpired: (now, limit) =>
-        sql`
-          DELETE FROM sessions WHERE ctid = ANY(ARRAY(
-            SELECT ctid FROM sessions WHERE expires_at <= ${date(now)} ORDER BY expires_at LIMIT ${limit}
-            FOR UPDATE SKIP LOCKED
-          )) RETURNING 1`.pipe(
-          Effect.map((removed) => removed.length),
-          orUnavailableWithin("sweep"),
+        orUnavailableWithin("sweep")(
+          deleteFirst(
+            sql,
+            "sessions",
+            sql`expires_at <= ${date(now)} ORDER BY expires_at LIMIT ${limit} FOR UPDATE SKIP LOCKED`,
+          ),
         ),
     })
   }),

@@ -1,6 +1,6 @@
 import { Effect } from "effect"
-import type { SqlClient, SqlError } from "effect/sql"
-import { isAmong, isOfOrg, texts } from "../database/fragments.ts"
+import type { SqlClient, SqlError, Statement } from "effect/sql"
+import { deleteFirst, isAmong, isOfOrg, listedId, texts } from "../database/fragments.ts"
 import { eraseDocs } from "../docs/projectDocsSql.ts"
 import { sumOfErased } from "../orgs/erasures.ts"
 import { subtractStoredBytes } from "../orgs/limits.ts"
@@ -87,9 +87,12 @@ const erased = (ids: ReadonlyArray<string>, limit: number): Removed => ({
   last: ids.length === limit ? ids.at(-1)! : null,
 })
 
-/** The result of a DELETE that needs no `after`, because it finds the next rows itself. */
-const erasedRows = (deleted: Effect.Effect<ReadonlyArray<unknown>, SqlError.SqlError>, limit: number) =>
-  Effect.map(deleted, ({ length }): Removed => ({ rows: length, last: length === limit ? "" : null }))
+/** Erases the first rows that a condition finds, which needs no `after`. */
+const eraseFirst = (sql: Sql, table: string, which: Statement.Fragment, limit: number) =>
+  Effect.map(deleteFirst(sql, table, sql`${which} LIMIT ${limit} FOR UPDATE SKIP LOCKED`), (rows): Removed => ({
+    rows,
+    last: rows === limit ? "" : null,
+  }))
 
 /**
  * Locks the next rows of a table in the order of their ids. Skips those that others have locked; the next pass takes
@@ -126,13 +129,7 @@ const table =
 const unordered =
   (name: string): Step =>
   (sql, { orgId }, _, limit) =>
-    erasedRows(
-      sql`
-        DELETE FROM ${sql(name)} WHERE org_id = ${orgId} AND ctid = ANY(ARRAY(
-          SELECT ctid FROM ${sql(name)} WHERE org_id = ${orgId} LIMIT ${limit} FOR UPDATE SKIP LOCKED
-        )) RETURNING 1`,
-      limit,
-    )
+    eraseFirst(sql, name, sql`org_id = ${orgId}`, limit)
 
 /** Erases the counters of keys, which replacements share, and the answers of their operations. */
 const eraseOfKeys = Effect.fnUntraced(function* (sql: Sql, { orgId }: Erasure, ids: ReadonlyArray<string>) {
@@ -149,8 +146,9 @@ const jobs =
     Effect.gen(function* () {
       const [status = "", id = ""] = after.split("\n")
       const rows = yield* sql<{ status: string; id: string; key: string }>`
-        SELECT status, id, ${sql(key)} AS key FROM ${sql(table)} WHERE org_id = ${orgId} AND (status, id) > (${status}, ${id})
-        ORDER BY status, id LIMIT ${limit} FOR UPDATE SKIP LOCKED`
+        SELECT status, id, ${sql(key)} AS key FROM ${sql(table)}
+        WHERE org_id = ${orgId} AND (status, ${sql.literal(listedId)}) > (${status}, ${id})
+        ORDER BY status, ${sql.literal(listedId)} LIMIT ${limit} FOR UPDATE SKIP LOCKED`
       if (rows.length === 0) return { rows: 0, last: null }
       const keys = rows.map((row) => row.key)
       yield* sql`
@@ -162,14 +160,7 @@ const jobs =
 
 /** Erases the pending deliveries of an org, by the primary key. */
 const pendingDeliveries: Step = (sql, { orgId }, _, limit) =>
-  erasedRows(
-    sql`
-      DELETE FROM pending_deliveries WHERE ctid = ANY(ARRAY(
-        SELECT ctid FROM pending_deliveries WHERE org_id = ${orgId} ORDER BY org_id, lane, delivery_id
-        LIMIT ${limit} FOR UPDATE SKIP LOCKED
-      )) RETURNING 1`,
-    limit,
-  )
+  eraseFirst(sql, "pending_deliveries", sql`org_id = ${orgId} ORDER BY org_id, lane, delivery_id`, limit)
 
 /** Erases the attempts of an org, by the primary key. */
 const deliveryAttempts: Step = (sql, { orgId }, after, limit) =>
@@ -188,22 +179,19 @@ const deliveryAttempts: Step = (sql, { orgId }, after, limit) =>
 
 /** The failing callbacks of an org: a range of the primary key. */
 const failingCallbacks: Step = (sql, { orgId }, _, limit) =>
-  erasedRows(
-    sql`
-      DELETE FROM failing_callbacks WHERE org_id = ${orgId} AND lane = ANY(ARRAY(
-        SELECT lane FROM failing_callbacks WHERE lane > ${orgId + afterOrg} AND lane < ${orgId + afterCallbacks} LIMIT ${limit}
-      )) RETURNING 1`,
+  eraseFirst(
+    sql,
+    "failing_callbacks",
+    sql`org_id = ${orgId} AND lane > ${orgId + afterOrg} AND lane < ${orgId + afterCallbacks}`,
     limit,
   )
 
 /** The other sweeps of the org. Its erasure is the last row of it; its move ends by itself. */
 const otherSweeps: Step = (sql, { orgId }, _, limit) =>
-  erasedRows(
-    sql`
-      DELETE FROM sweeps WHERE org_id = ${orgId} AND id = ANY(ARRAY(
-        SELECT id FROM sweeps WHERE org_id = ${orgId} AND kind <> 'move' AND NOT (kind = 'erase' AND project_id IS NULL)
-        ORDER BY id LIMIT ${limit} FOR UPDATE SKIP LOCKED
-      )) RETURNING 1`,
+  eraseFirst(
+    sql,
+    "sweeps",
+    sql`org_id = ${orgId} AND kind <> 'move' AND NOT (kind = 'erase' AND project_id IS NULL)`,
     limit,
   )
 
@@ -295,13 +283,7 @@ const movedSteps: ReadonlyArray<NamedStep> = (
 
 /** Erases the next hours of usage of keys; returns how many. A key can have more hours than a batch has rows. */
 const eraseUsage = (sql: Sql, { orgId }: Erasure, ids: ReadonlyArray<string>, limit: number) =>
-  Effect.map(
-    sql`
-      DELETE FROM key_usage WHERE org_id = ${orgId} AND ctid = ANY(ARRAY(
-        SELECT ctid FROM key_usage WHERE org_id = ${orgId} AND key_id = ANY(${texts(ids)}) LIMIT ${limit}
-      )) RETURNING 1`,
-    (rows) => rows.length,
-  )
+  deleteFirst(sql, "key_usage", sql`org_id = ${orgId} AND key_id = ANY(${texts(ids)}) LIMIT ${limit}`)
 
 /** Erases the keys of a project: they are found among all keys of its org. */
 const projectKeys: Step = (sql, { orgId, projectId }, after, limit) =>

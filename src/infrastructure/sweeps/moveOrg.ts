@@ -3,7 +3,7 @@ import type { SqlClient, SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
 import { afterCallbacks, afterOrg } from "../../domain/webhooks/lane.ts"
 import { outsideTransaction } from "../database/boundedTransactions.ts"
-import { date, idAt, texts } from "../database/fragments.ts"
+import { date, idAt, listedId, texts } from "../database/fragments.ts"
 import { type NodesService, placementChannel } from "../database/Nodes.ts"
 import { eraseBatch } from "./eraseOrg.ts"
 import { type CopiedOrg, copiedColumns, writeCopy } from "../orgs/orgsSql.ts"
@@ -26,8 +26,8 @@ export const movedTables: ReadonlyArray<MovedTable> = [
   { name: "endpoint_throttles", order: ["endpoint_id"] },
   { name: "failing_callbacks", order: ["lane"] },
   { name: "job_schedules", order: ["id"] },
-  { name: "jobs", order: ["status", "id"] },
-  { name: "finished_jobs", order: ["status", "id"] },
+  { name: "jobs", order: ["status", listedId] },
+  { name: "finished_jobs", order: ["status", listedId] },
   { name: "job_keys", order: ["workflow", "key"] },
   { name: "workflows", order: ["workflow"] },
   { name: "event_types", order: ["id"] },
@@ -72,10 +72,6 @@ interface Moved {
   readonly doneTo: string | null
   readonly isWaiting?: boolean
 }
-
-/** Lets a transaction find rows by their keys alone: a plan for any number of rows would read whole tables. */
-const withoutJoins = (sql: Sql) =>
-  sql`SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
 /** The columns of a table that are written, and those of its primary key. */
 interface Columns {
@@ -177,7 +173,9 @@ const readChanges = Effect.fnUntraced(function* (
 })
 
 /** Writes rows at the new database, in a transaction. */
-const write = Effect.fnUntraced(function* (sql: Sql, copies: ReadonlyArray<Copy>) {
+export const writeCopies = Effect.fnUntraced(function* (sql: Sql, copies: ReadonlyArray<Copy>) {
+  // Planner (a move finds rows by their keys): a plan that was made for few rows would hash the whole table.
+  yield* sql`SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
   for (const { keys, table } of copies) {
     const { name } = table
     yield* sql`
@@ -258,7 +256,6 @@ export const moveBatch = Effect.fnUntraced(function* (
       Effect.gen(function* () {
         // Rows that were added and removed since the last step are read as they are at one time.
         yield* source`SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`
-        yield* withoutJoins(source)
         const changes = yield* readChanges(source, columns, orgId, size)
         const spec = changes.count < size ? tables[table] : undefined
         const next = spec && (yield* readNext(source, spec, orgId, after, size))
@@ -271,8 +268,7 @@ export const moveBatch = Effect.fnUntraced(function* (
               UPDATE org_moves SET step = step + 1
               WHERE org_id = ${orgId} AND id = ${id} AND state = 'arriving' AND step = ${arriving.step} RETURNING 1`
             if (ours === undefined) return yield* lost
-            yield* withoutJoins(target)
-            yield* write(target, copies)
+            yield* writeCopies(target, copies)
           }),
         )
         // A table without an order has one row.

@@ -217,9 +217,9 @@ export const layer = Layer.effect(
               AND NOT (kind = 'resend' AND EXISTS (
                 SELECT FROM sweeps c WHERE c.org_id = s.org_id AND c.kind = 'cancel'
                   AND (s.endpoint_id IS NULL OR c.endpoint_id = s.endpoint_id) OFFSET ${maxCancelingLanes}))
-            ORDER BY org_id || '', turn LIMIT 1)`
+            ORDER BY org_id, turn LIMIT 1)`
         return sql<{ id: string; org_id: string; kind: Sweep["kind"] }>`
-          ${first(sql`org_id || '' > ${afterOrg}`)} UNION ALL ${first(sql`org_id || '' <= ${afterOrg}`)} LIMIT 1`.pipe(
+          ${first(sql`org_id > ${afterOrg}`)} UNION ALL ${first(sql`org_id <= ${afterOrg}`)} LIMIT 1`.pipe(
           Effect.map(([row]) => (row === undefined ? null : { sweepId: row.id, orgId: row.org_id, kind: row.kind })),
           orUnavailable,
         )

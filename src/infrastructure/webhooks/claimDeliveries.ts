@@ -91,8 +91,8 @@ const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
  * the backlog, so that no claim reads it again and the backlog of one org costs the others nothing. `commit` is
  * evaluated in the transaction of the claim.
  *
- * PostgreSQL plans a statement once, perhaps while its tables are empty. So locked rows are found again by `ctid`, and
- * others one by one, by a lateral subquery with `LIMIT 1`: no plan can then read a whole table.
+ * Planner (locked rows are found again by place): by their key, a plan that was made for few rows would join with the
+ * whole queue. Other rows are found one by one, by a lateral subquery with `LIMIT 1`.
  */
 export const claimSql = (sql: Sql, claim: Claim, reads: Reads, commit: Statement.Fragment) => {
   const at = date(claim.now)

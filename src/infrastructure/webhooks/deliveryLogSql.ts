@@ -213,9 +213,10 @@ type Sql = SqlClient.SqlClient
 const unsuccessfulStates = (sql: Sql) => sql.literal("(VALUES ('failed'), ('canceled'), ('skipped')) AS s (state)")
 
 /**
- * The deliveries with their columns as the indexes of unsuccessful ones have them. By the columns themselves, the
- * primary key and the indexes of an org or an endpoint would fit, too: a plan whose statistics take the org for a small
- * one would read all of its deliveries.
+ * The deliveries with their columns as the indexes of unsuccessful ones have them.
+ *
+ * Planner (unsuccessful deliveries by expressions): by the columns, the primary key and the indexes of an org or an
+ * endpoint fit, too, and a plan whose statistics take the org for a small one would read all of its deliveries.
  */
 const unsuccessfulDeliveries = (sql: Sql) =>
   sql.literal(`(

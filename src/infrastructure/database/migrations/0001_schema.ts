@@ -8,11 +8,13 @@ import { SqlClient } from "effect/sql"
  * - No table has a foreign key: its check locks the row of the org, which all writes of an org share, and a deletion
  *   would read through whole tables. The row of a deleted org or project goes at once, and what belongs to it follows
  *   in a sweep.
- * - The order of a table's indexes counts: without statistics several cost the same, and the planner takes the newest.
+ * - Planner (the index that finds one row is the newest): without statistics several cost the same, and the planner
+ *   takes the newest. By another one it reads all rows of an org.
  * - What expires by age is in partitions by the time in the id (ADR 32). The first two are here; retention adds others.
  */
 
-/** The planner assumes a hundred rows for each org (`statistics`). */
+// Planner (an org has few rows): when one org has nearly all rows, the statistics say that reading an org means reading
+// the whole table, and the plan for a small org would do that too. So a hundred are assumed, from the next ANALYZE on.
 const ofOrg = "org_id SET (n_distinct = -0.01)"
 
 /** Creates the first partitions: one for old rows that stay, and one for all others. */
@@ -165,7 +167,7 @@ const keys = Effect.gen(function* () {
   yield* sql`
     CREATE INDEX api_keys_by_project ON api_keys ((org_id || ''), project_id, (id || ''))
     WHERE project_id IS NOT NULL`
-  yield* sql`CREATE INDEX api_keys_by_counter ON api_keys (org_id, counter_id) WHERE counter_id IS NOT NULL`
+  yield* sql`CREATE INDEX api_keys_by_counter ON api_keys (counter_id) WHERE counter_id IS NOT NULL`
 
   // The Ed25519 keys that sign tokens, in their order.
   yield* sql`
@@ -250,13 +252,14 @@ const keys = Effect.gen(function* () {
       made_by text,
       made_in bytea,
       created_at timestamptz NOT NULL,
-      expires_at timestamptz NOT NULL,
-      PRIMARY KEY (org_id, hash)
+      expires_at timestamptz NOT NULL
     )`
   yield* sql`CREATE INDEX sessions_by_sid ON sessions (org_id, sid) WHERE sid IS NOT NULL`
   yield* sql`CREATE INDEX sessions_by_credential ON sessions (org_id, credential_hash, kind, id)`
   yield* sql`CREATE INDEX sessions_by_end ON sessions (expires_at)`
   yield* sql`CREATE INDEX sessions_of_links ON sessions (org_id, id) WHERE made_by IS NOT NULL`
+  // The newest index of the table: it finds one session.
+  yield* sql`ALTER TABLE sessions ADD PRIMARY KEY (org_id, hash)`
 })
 
 const projects = Effect.gen(function* () {
@@ -442,11 +445,10 @@ const jobs = Effect.gen(function* () {
     CREATE INDEX jobs_leased_by_org ON jobs ((org_id || ''), lease_expires_at) WITH (deduplicate_items = off)
     WHERE status = 'running'`
   // The lists of an org, one range for each status; each fits one of them (ADR 14).
-  yield* sql`CREATE INDEX jobs_by_status ON jobs (org_id, status, id)`
+  yield* sql`CREATE INDEX jobs_by_status ON jobs (org_id, status, (id || ''))`
   yield* sql`CREATE INDEX jobs_by_workflow ON jobs ((org_id || workflow), status, (id || ''))`
-  // The last conditions are true of every job. A claim repeats the one of its index, so that no plan can use the other
-  // index, which would read the whole queue of an org. The org is an expression, so that no index of other jobs fits a
-  // claim (ADR 14).
+  // Planner (each claim has the condition of its index): the last conditions are true of every job, and a claim repeats
+  // the one of its index. By another index, a plan would read the whole queue of an org.
   yield* sql`
     CREATE INDEX jobs_queue ON jobs ((org_id || ''), priority DESC, id)
     WHERE status = 'queued' AND NOT delayed AND priority >= -100`
@@ -515,7 +517,7 @@ const jobs = Effect.gen(function* () {
       finished_at timestamptz NOT NULL,
       PRIMARY KEY (id, end_id)
     ) PARTITION BY RANGE (end_id)`
-  yield* sql`CREATE INDEX finished_jobs_by_status ON finished_jobs (org_id, status, id)`
+  yield* sql`CREATE INDEX finished_jobs_by_status ON finished_jobs (org_id, status, (id || ''))`
   yield* sql`CREATE INDEX finished_jobs_by_workflow ON finished_jobs ((org_id || workflow), status, (id || ''))`
   yield* firstPartitions("finished_jobs", [ofOrg])
 
@@ -833,7 +835,7 @@ const deliveries = Effect.gen(function* () {
       created_at timestamptz NOT NULL
     )`
   yield* sql`CREATE INDEX sweeps_by_org ON sweeps (org_id, id)`
-  yield* sql`CREATE INDEX sweeps_by_turn ON sweeps ((org_id || ''), turn)`
+  yield* sql`CREATE INDEX sweeps_by_turn ON sweeps (org_id, turn)`
   yield* sql`CREATE UNIQUE INDEX sweeps_one_move ON sweeps (org_id) WHERE kind = 'move'`
   yield* sql`CREATE INDEX sweeps_by_endpoint ON sweeps (endpoint_id, id) WHERE endpoint_id IS NOT NULL`
 })
@@ -966,10 +968,7 @@ const activity = Effect.gen(function* () {
     )`
 })
 
-/**
- * When one org has nearly all rows, the statistics say that reading an org means reading the whole table, and the plan
- * for a small org would do that too. So the planner assumes a hundred rows for each org, from the next ANALYZE on.
- */
+/** What the planner assumes of tables that are not in partitions. */
 const statistics = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   for (const table of ["jobs", "job_schedules", "projects", "api_keys"]) {
@@ -977,8 +976,8 @@ const statistics = Effect.gen(function* () {
   }
   yield* sql`ALTER TABLE deployments ALTER COLUMN project_id SET (n_distinct = -0.01)`
   yield* sql`ALTER TABLE jobs ALTER COLUMN workflow SET (n_distinct = 100)`
-  // The same for an expression: without statistics, the planner assumes that an org or a project has a two-hundredth of
-  // all rows.
+  // Planner (expressions without statistics): the same for an expression. Without statistics, an org or a project is
+  // assumed to have a two-hundredth of all rows.
   const ofKeys = ["api_keys_by_external_id", "api_keys_by_name", "api_keys_by_project"]
   for (const index of [...ofKeys, "deployments_by_branch", "deployments_by_preview"]) {
     yield* sql`ALTER INDEX ${sql(index)} ALTER COLUMN 1 SET STATISTICS 0`
