@@ -1,10 +1,13 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
 import { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
+import { outsideTransaction } from "#src/infrastructure/database/boundedTransactions.ts"
 import { eventsOf } from "../webhooks/events.ts"
-import { assertOneWon, meet } from "../meet.ts"
+import { assertOneWon, meanwhile, meet } from "../meet.ts"
 import { insertSchedule } from "./schedules.ts"
+import { setWorkflow } from "./workflows.ts"
 import { insertOrg, newEntry, newId, noRows } from "../support.ts"
 import {
   cancelJob,
@@ -387,6 +390,26 @@ export const jobRaces = {
     // A job whose key is locked stays for the next batch that reads from the beginning, as those by org do.
     yield* expire("")
     return [...outcomes, (yield* oneQueued) ? "the same job" : "a newer job"]
+  }),
+
+  // Seen failing when a claim does not change the version of the settings: the second one had counted none that runs.
+  "with a concurrency: claim a job, create a more urgent one, claim that": Effect.gen(function* () {
+    const { orgId } = yield* insertOrg()
+    const now = epoch()
+    yield* setWorkflow(orgId, { workflow: "limited", concurrency: 1 }, now)
+    yield* insertJob(orgId, { workflow: "limited" })
+    const sql = yield* SqlClient.SqlClient
+    const claimed: Array<string> = []
+    const claim = { workflows: ["limited"], limit: 1, now, leaseUntil: plus(now, 60) }
+    // The claims of a replica share a statement: in a transaction, each has its own, as those of two replicas have.
+    const claimOne = jobs((all) => all.claim(orgId, claim)).pipe(
+      Effect.tap((found) => Effect.sync(() => claimed.push(...found.map((job) => job.job_id)))),
+      sql.withTransaction,
+    )
+    const createUrgent = outsideTransaction(sql)(insertJob(orgId, { workflow: "limited", priority: 5 }))
+    yield* Effect.orDie(meanwhile(Effect.andThen(claimOne, createUrgent), claimOne))
+    assert.strictEqual(claimed.length, 1)
+    return ["ok", "ok"]
   }),
 
   "create 100 debounced jobs of one key, claim": Effect.gen(function* () {

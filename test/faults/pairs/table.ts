@@ -140,16 +140,14 @@ const sweep = sweepIn(0)
 let sweptMinutes = 0
 export const endSweeps: Pass = () => Effect.suspend(() => sweepIn((sweptMinutes += 2)))
 
-/** Removes ranges of records that are over. */
+/** Removes the range of the records of today, which is over for an age that is ahead of the time. */
 const removeRanges = (records: "webhooks" | "audit") =>
   RetentionRepository.use((retention) =>
     Effect.gen(function* () {
-      const range = Duration.millis(20)
-      yield* retention.prepare(records, yield* DateTime.now, range)
-      // Until the first of the next range is over.
-      yield* Effect.sleep("45 millis")
+      // A sweep that still makes deliveries keeps its range.
+      yield* sweep
       for (let removed: number | null = 0; removed !== null;)
-        removed = yield* retention.removeOldest(records, yield* DateTime.now, Duration.zero)
+        removed = yield* retention.removeOldest(records, yield* DateTime.now, Duration.days(-30))
       if (records === "webhooks") yield* retention.removeLeft(100)
     }),
   )

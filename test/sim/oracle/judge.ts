@@ -55,6 +55,10 @@ export const queries: Readonly<Record<string, string>> = {
         AND NOT EXISTS (SELECT FROM pending_deliveries WHERE delivery_id = a.delivery_id)
     UNION ALL SELECT 'a key without its event', event_id FROM event_keys k
       WHERE NOT EXISTS (SELECT FROM events WHERE id = k.event_id)
+    UNION ALL SELECT 'an event without its idempotency key', id FROM events e WHERE idempotency_key IS NOT NULL
+      AND NOT EXISTS (SELECT FROM event_keys k WHERE k.org_id = e.org_id AND key = idempotency_key AND event_id = e.id)
+      -- An org that has moved leaves its last events behind for a while.
+      AND EXISTS (SELECT FROM orgs WHERE id = e.org_id AND node IS NULL)
     UNION ALL SELECT 'a delivery to another org', d.id FROM deliveries d JOIN events e ON e.id = d.event_id
       WHERE d.org_id <> e.org_id
     UNION ALL SELECT 'two deliveries of an event to an endpoint', min(id) FROM deliveries
