@@ -22,7 +22,11 @@ interface DueRows {
   readonly byOrg: string
 }
 
-/** SQL: whether background work may change the rows of an org here: the org does not move (ADR 36). */
+/**
+ * SQL: whether background work may change the rows of an org here: the org does not move (ADR 36).
+ *
+ * @param orgId the column with its table; alone it would be that of the move
+ */
 export const isSettled = (sql: SqlClient.SqlClient, orgId: string) =>
   sql.literal(`NOT EXISTS (SELECT FROM org_moves m WHERE m.org_id = ${orgId} AND m.state <> 'copying')`)
 
@@ -67,7 +71,8 @@ export const pickDue = (
   const { after, limit, now } = batch
   const pick = (wanted: Statement.Fragment, most: Statement.Fragment) => sql`
     SELECT ${sql.literal(columns)} FROM ${sql(rows.table)}
-    WHERE ${wanted} AND ${isSettled(sql, "org_id")} AND ${sql(rows.time)} >= coalesce(${dateOrNull(since)}::timestamptz, '-infinity')
+    WHERE ${wanted} AND ${isSettled(sql, `${rows.table}.org_id`)}
+      AND ${sql(rows.time)} >= coalesce(${dateOrNull(since)}::timestamptz, '-infinity')
       AND ${sql(rows.time)} <= ${date(now)}
     ORDER BY ${sql(rows.time)} LIMIT ${most} FOR UPDATE SKIP LOCKED`
   if (after === null) {

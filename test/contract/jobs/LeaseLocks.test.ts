@@ -60,6 +60,18 @@ layer(world, { excludeTestServices: true })("leases and locks", (it) => {
     assert.strictEqual(refused._tag, "Conflict")
   })
 
+  // Seen failing when the condition compared the org of the move with itself: no job of any org was due.
+  it.effect("the move of one org delays no lease of another", function* () {
+    const sql = yield* SqlClient.SqlClient
+    const now = epoch()
+    const [moving, other] = [yield* insertRunning(now), yield* insertRunning(now)]
+    yield* sql`INSERT INTO org_moves (org_id, id, state) VALUES (${moving.orgId}, 'move', 'left')`
+    yield* JobRepository.use((jobs) => jobs.expireLeases({ after: null, limit: 1_000, now: plus(now, 120) }))
+    assert.deepStrictEqual([yield* moving.status, yield* other.status], ["running", "queued"])
+    yield* sql`DELETE FROM org_moves`
+    yield* sql`DELETE FROM jobs`
+  })
+
   // Seen failing when a batch waited for the unique key of a job.
   it.effect(
     "a transaction that holds a unique key delays no lease of another org, and that job expires later",
