@@ -899,6 +899,43 @@ export const bugs: ReadonlyArray<Bug> = [
       ],
     ],
   },
+  // By somebody else who had not seen it, on 29 November
+  {
+    name: "a run without a job forgets the last one",
+    corner: "schedules",
+    about: "A schedule that skips creates a job at the next time but one, although its last job is open.",
+    edits: [
+      [
+        "infrastructure/jobs/jobSchedulesSql.ts",
+        "last_job_id = coalesce(ran.job_id, last_job_id) FROM",
+        "last_job_id = ran.job_id FROM",
+      ],
+    ],
+  },
+  {
+    name: "a claim leaves the settings as they were",
+    race: "with a concurrency: claim a job, create a more urgent one, claim that",
+    about: "Another claim that waited for it counts what ran before it.",
+    edits: [
+      [
+        "infrastructure/jobs/workflowsSql.ts",
+        "UPDATE workflows w SET version = version + 1, last_key",
+        "UPDATE workflows w SET last_key",
+      ],
+    ],
+  },
+  {
+    name: "the end of a role notifies nobody",
+    corner: "keys",
+    about: "What a deleted role granted stays in the memory of other replicas.",
+    edits: [
+      [
+        "infrastructure/keys/rolesSql.ts",
+        "          if (removed.length === 0) return yield* roleNotFound()\n          yield* notify(orgId)\n",
+        "          if (removed.length === 0) return yield* roleNotFound()\n",
+      ],
+    ],
+  },
   // People
   {
     name: "a logout token of a session ends all",
