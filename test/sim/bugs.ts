@@ -901,6 +901,18 @@ export const bugs: ReadonlyArray<Bug> = [
   },
   // By somebody else who had not seen it, on 29 November
   {
+    name: "a resend forgets what is about to be canceled",
+    corner: "endpoints",
+    about: "What was in flight when its endpoint was deactivated is not sent again by a resend without a state.",
+    edits: [
+      [
+        "infrastructure/webhooks/deliveryLogSql.ts",
+        '${state === undefined || state === "canceled" ? sql`UNION ALL',
+        '${state === "canceled" ? sql`UNION ALL',
+      ],
+    ],
+  },
+  {
     name: "a run without a job forgets the last one",
     corner: "schedules",
     about: "A schedule that skips creates a job at the next time but one, although its last job is open.",
@@ -909,6 +921,18 @@ export const bugs: ReadonlyArray<Bug> = [
         "infrastructure/jobs/jobSchedulesSql.ts",
         "last_job_id = coalesce(ran.job_id, last_job_id) FROM",
         "last_job_id = ran.job_id FROM",
+      ],
+    ],
+  },
+  {
+    name: "a count that was not written is trusted",
+    corner: "orgs",
+    about: "What a killed replica had created and not counted leaves room for retries by a filter.",
+    edits: [
+      [
+        "infrastructure/orgs/limits.ts",
+        "const isCounted = usage.countedOrg(column, orgId) !== undefined && written !== null",
+        "const isCounted = written !== null",
       ],
     ],
   },
@@ -925,6 +949,12 @@ export const bugs: ReadonlyArray<Bug> = [
     ],
   },
   {
+    name: "a look at an alert writes back what it read",
+    corner: "orgs",
+    about: "A change of an alert that comes while it is told is undone.",
+    edits: [["infrastructure/alerts/alertsSql.ts", " AND due_at = ${date(alert.leaseUntil)} RETURNING", " RETURNING"]],
+  },
+  {
     name: "the end of a role notifies nobody",
     corner: "keys",
     about: "What a deleted role granted stays in the memory of other replicas.",
@@ -933,6 +963,30 @@ export const bugs: ReadonlyArray<Bug> = [
         "infrastructure/keys/rolesSql.ts",
         "          if (removed.length === 0) return yield* roleNotFound()\n          yield* notify(orgId)\n",
         "          if (removed.length === 0) return yield* roleNotFound()\n",
+      ],
+    ],
+  },
+  {
+    name: "a type leaves the catalogue as it was",
+    corner: "orgs",
+    about: "An event of a type that was deleted is checked with what a replica has read before.",
+    edits: [
+      [
+        "infrastructure/webhooks/eventTypesSql.ts",
+        "        yield* sql`UPDATE orgs SET strict_events = ${entry.id} WHERE id = ${orgId} AND strict_events IS NOT NULL`\n",
+        '        if (entry.action !== "event_type.delete")\n          yield* sql`UPDATE orgs SET strict_events = ${entry.id} WHERE id = ${orgId} AND strict_events IS NOT NULL`\n',
+      ],
+    ],
+  },
+  {
+    name: "a claim takes what has expired",
+    corner: "workflows",
+    about: "A job that has expired is claimed, if no sweep has found it yet.",
+    edits: [
+      [
+        "infrastructure/jobs/workflowsSql.ts",
+        "sql`(attempt > 0 OR expires_at IS NULL OR expires_at > ${date(now)})`",
+        "sql`(attempt >= 0 OR expires_at > ${date(now)})`",
       ],
     ],
   },

@@ -21,6 +21,7 @@ export interface KeyedTry extends Try {
 export interface Body {
   readonly id: string
   readonly key: string
+  readonly alertId?: string
   readonly orgId: string
   readonly projectId: string
   readonly webhook_endpoint_id: string
@@ -37,6 +38,7 @@ export interface Body {
   readonly keys?: ReadonlyArray<{ readonly kid: string; readonly x: string }>
   readonly imported?: ReadonlyArray<{ readonly index: number; readonly id: string }>
   readonly existing?: ReadonlyArray<{ readonly index: number; readonly id: string }>
+  readonly alerts?: ReadonlyArray<{ readonly name: string }>
   readonly sweep_id?: string | null
   readonly resend_id?: string | null
   readonly keyId?: string

@@ -60,6 +60,7 @@ export const weights = {
   describeType: 0.2,
   publishStrictly: 0.3,
   limitOrg: 0.3,
+  retryAtLimit: 0.2,
   runByHand: 0.3,
   uniqueWithin: 0.3,
   uniqueQueued: 0.3,
@@ -1325,6 +1326,11 @@ const policies: Operation = Effect.fnUntraced(function* (clients, tenant, dice) 
   )
   yield* jobsOf(clients, tenant, dice, workflow, fields)
   yield* clients.own(dice, "look", tenant, "workflows/get", { workflow }, { workflow })
+  if (!isRetried && dice.chance(0.2)) {
+    // They expire while nobody is awake; then a worker asks.
+    for (const replica of clients.replicas) clients.disturb({ kind: "pause", millis: 16_000, seed: 0 }, replica)
+    yield* Effect.sleep(15_900)
+  }
   for (let n = dice.int(2, 5); n > 0; n--) {
     const { body } = yield* claimJobs(clients, tenant, dice, { workflow, limit: dice.int(1, 2), lease_seconds: 3 })
     for (const { attempt, job_id: jobId } of body?.jobs ?? []) {
@@ -1389,8 +1395,48 @@ const retryDelivery: Operation = Effect.fnUntraced(function* (clients, tenant, d
   )
 })
 
+/** What hangs while its endpoint is deactivated is sent again by a filter: before its attempt, and so it, has ended. */
+const resendHanging: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  const { receivers } = clients
+  const url = `https://${clients.name(tenant, "hanging")}.example/hook`
+  const settings = { url, channels: [clients.name(tenant, "channel")] }
+  const endpoint = { ...settings, signing_secret: signingSecret }
+  const made = yield* clients.own(dice, "createEndpoint", tenant, "webhooks/create", endpoint, settings, true)
+  if (made.status !== 200) return
+  receivers.behave(url, "hangs")
+  const mark = clients.name(tenant, "event")
+  const event = { type: "order.paid", data: { mark }, channels: settings.channels }
+  yield* clients.own(
+    dice,
+    "publish",
+    tenant,
+    "events/publish",
+    event,
+    { marks: [mark], channels: [event.channels] },
+    true,
+  )
+  const isThere = () => receivers.received.some((one) => one.url === url)
+  for (let n = 0; n < 500 && !isThere(); n++) yield* Effect.sleep(20)
+  const id = made.body.webhook_endpoint_id
+  for (const active of [false, true])
+    yield* clients.own(
+      dice,
+      "updateEndpoint",
+      tenant,
+      "webhooks/update",
+      { id, active },
+      { endpointId: id, url, active },
+    )
+  receivers.behave(url, "well")
+  yield* Effect.sleep(dice.int(5, 200))
+  const filter = { webhook_endpoint_id: id, until: afterAll }
+  const args = { endpointId: id, url, until: afterAll }
+  yield* clients.own(dice, "resend", tenant, "webhooks/deliveries/resend", { filter }, args)
+})
+
 /** Sends by a filter what an endpoint, or all, did not get: also what came while one was inactive. */
 const resend: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  if (dice.chance(0.3)) return yield* resendHanging(clients, tenant, dice)
   const endpoint = oneOf(dice, tenant.endpoints)
   if (endpoint === undefined) return
   const { id, url } = endpoint
@@ -1748,7 +1794,10 @@ const publishStrictly: Operation = Effect.fnUntraced(function* (clients, _tenant
   const publishes = (times: number) => Array.from({ length: times }, () => publish)
   yield* spread(dice, dice.pick([10, 300]), [set(true), ...publishes(6)])
   yield* spread(dice, dice.pick([10, 300]), [describe("update", 2, "two"), ...publishes(8)])
-  if (dice.chance(0.5)) yield* spread(dice, dice.pick([10, 300]), [set(false), ...publishes(6)])
+  // Without its type nothing of it is in the catalogue.
+  const remove = clients.own(dice, "setSchema", tenant, "event-types/delete", { name }, { field: "-" })
+  const last = dice.pick([remove, set(false), undefined])
+  if (last !== undefined) yield* spread(dice, dice.pick([10, 300]), [last, ...publishes(6)])
 })
 
 /** What a limit of an org counts: the path and the body of a creation. */
@@ -1787,6 +1836,35 @@ const limitOrg: Operation = Effect.fnUntraced(function* (clients, _tenant, dice)
   yield* Effect.sleep(dice.pick([0, 8_000]))
   yield* spread(dice, 50, [create, create])
   if ((yield* set(limit + 2)).status === 200) yield* spread(dice, dice.pick([20, 3_000]), creates)
+})
+
+/** Failed jobs are retried by a filter while others fill their org, and who has created those may be gone. */
+const retryAtLimit: Operation = Effect.fnUntraced(function* (clients, _tenant, dice) {
+  const [creator] = clients.pair(dice) ?? []
+  const tenant = creator && (yield* ownOrg(clients, dice))
+  if (creator === undefined || tenant === undefined) return
+  const workflow = `${clients.name(tenant, "full")}-work`
+  const path = `/api/v0/orgs/${tenant.orgId}`
+  const set = (unfinishedJobs: number) =>
+    clients.admin(dice, "setLimit", tenant, "PATCH", path, { limits: { unfinishedJobs } })
+  const limit = dice.int(2, 5)
+  if ((yield* set(limit)).status !== 200) return
+  const fields = Array.from({ length: limit }, () => ({ max_attempts: 1 }))
+  const fill = at(creator)(jobsOf(clients, tenant, dice, workflow, fields))
+  const first = yield* fill
+  const { body } = yield* claimJobs(clients, tenant, dice, { workflow, limit, lease_seconds: 60 })
+  for (const { attempt, job_id: jobId } of body?.jobs ?? [])
+    yield* report(clients, tenant, dice, { jobId, attempt, leaseSeconds: 60 }, { fail: 1 })
+  const second = yield* fill
+  if (dice.chance(0.7)) clients.disturb({ kind: "crash", millis: 5_000, seed: 0 }, creator)
+  yield* Effect.sleep(8_000)
+  yield* clients.own(dice, "retryJobs", tenant, "jobs/retry", { filter: { workflow } }, { workflow })
+  yield* Effect.sleep(6_000)
+  // What another replica has created meanwhile may be unknown.
+  const isByOne = [...first.keyed, ...second.keyed].every(({ replica }) => replica === creator.name)
+  const args = { limit: isByOne ? limit : Infinity }
+  yield* clients.own(dice, "unfinished", tenant, "jobs/list", { status: "queued" }, args)
+  yield* set(100)
 })
 
 /** Somebody runs a schedule, beside its own times. */
@@ -1849,7 +1927,7 @@ const claimInTurn: Operation = Effect.fnUntraced(function* (clients, tenant, dic
   }
 })
 
-/** An endpoint says that it is gone, which an alert tells. */
+/** An endpoint says that it is gone, which an alert tells; now and then it is changed meanwhile. */
 const alertOnGone: Operation = Effect.fnUntraced(function* (clients, _tenant, dice) {
   const tenant = yield* ownOrg(clients, dice)
   if (tenant === undefined) return
@@ -1862,9 +1940,21 @@ const alertOnGone: Operation = Effect.fnUntraced(function* (clients, _tenant, di
   yield* clients.own(dice, "createEndpoint", tenant, "webhooks/create", endpoint, { url }, true)
   clients.receivers.behave(url, "gone")
   if (made.status !== 200) return
+  if (dice.chance(0.5)) {
+    yield* publish(clients, tenant, dice)
+    // It is looked at every minute; its target fails now and then.
+    return yield* Effect.sleep(140_000)
+  }
+  // Its name changes while it is being told.
+  clients.receivers.behave(told, "slow")
   yield* publish(clients, tenant, dice)
-  // It is looked at every minute; its target fails now and then.
-  yield* Effect.sleep(140_000)
+  const isTold = () => clients.receivers.received.some((one) => one.url === told)
+  for (let n = 0; n < 700 && !isTold(); n++) yield* Effect.sleep(200)
+  const name = clients.name(tenant, "alert")
+  const own = `${path}/${made.body.alertId}`
+  if ((yield* clients.admin(dice, "changeAlert", tenant, "PATCH", own, { name }, { name })).status !== 200) return
+  yield* Effect.sleep(20_000)
+  yield* clients.admin(dice, "readAlerts", tenant, "GET", path, undefined, { name })
 })
 
 const operations: Readonly<Record<OperationName, Operation>> = {
@@ -1920,6 +2010,7 @@ const operations: Readonly<Record<OperationName, Operation>> = {
   look,
   publishStrictly,
   limitOrg,
+  retryAtLimit,
   runByHand,
   uniqueWithin,
   uniqueQueued,

@@ -141,8 +141,8 @@ const stepsOfSweep = (
   if (last?.status !== 200) return steps
   const isSure = args["until"] !== undefined && madeAt < start
   if (!isSure) return [...steps, { from: last.start, to: Infinity, after }]
-  // Without a sweep there was nothing to change.
-  const unchanged = (state: State) => after(state).filter((next) => next === state)
+  // Without a sweep there was nothing to change, also because a lease had run out unseen.
+  const unchanged = (state: State) => after(state).filter((next) => next === state || parts(next).status === "failed")
   if (body.sweep_id === null) return [...steps, { from: last.start, to: last.end, after: unchanged }]
   // Somebody ends it: it has reached the job until then, or never does.
   const end = ends.find((one) => one.args["sweepId"] === body.sweep_id && (one.status !== 404 || one.tries.length > 1))

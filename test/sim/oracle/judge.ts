@@ -6,7 +6,7 @@ import { erased, quiet, settled, tables as misfits, valid } from "./end.ts"
 import { jobs } from "./jobs.ts"
 import { keys, roles, tokens } from "./keys.ts"
 import { once } from "./once.ts"
-import { alerts, orgLimits, strict } from "./orgs.ts"
+import { alerts, fullOrgs, orgLimits, strict } from "./orgs.ts"
 import { people } from "./people.ts"
 import { retention } from "./retention.ts"
 import { schedules } from "./schedules.ts"
@@ -117,6 +117,7 @@ const oracles: ReadonlyArray<Oracle> = [
   once,
   alerts,
   orgLimits,
+  fullOrgs,
   strict,
   people,
   docs,

@@ -91,10 +91,18 @@ export const orgLimits = (history: History): ReadonlyArray<Violation> => {
   })
 }
 
+/** What is retried by a filter waits while its org is full. */
+export const fullOrgs = ({ done }: History): ReadonlyArray<Violation> =>
+  done.flatMap(({ args, body, end, kind, status, tenant }) => {
+    const [count, limit] = [body?.jobs?.length ?? 0, Number(args["limit"])]
+    if (kind !== "unfinished" || status !== 200 || count <= limit) return []
+    return [{ oracle: "limits of orgs", at: end, what: `${tenant} has ${count} unfinished jobs of ${limit}` }]
+  })
+
 /** How long the look at an alert may take to come, with what its target needs to be told. */
 const tellMillis = 130_000
 
-/** What an alert watches is told: at least once, and while nothing is wrong not twice. */
+/** What an alert watches is told: at least once, and while nothing is wrong not twice. A change of an alert stays. */
 export const alerts = (history: History): ReadonlyArray<Violation> => {
   const { done, endAt, faults, received } = history
   return done
@@ -109,8 +117,13 @@ export const alerts = (history: History): ReadonlyArray<Violation> => {
       const isLate = !told.some((one) => one.at < gone.at + tellMillis)
       if (endAt > gone.at + tellMillis && isLate && isCalm(gone.at - 60_000, gone.at + tellMillis))
         return says(gone.at, `was not told in ${tellMillis / 1000} s`)
+      const shown = done.find(({ kind, tenant: by }) => kind === "readAlerts" && by === tenant)
+      if (shown?.status === 200 && shown.body.alerts![0]!.name !== shown.args["name"])
+        return says(shown.end, "lost a change that was made while it was told")
       const [first, second] = told.filter(isOk)
       if (second === undefined || !isCalm(first!.at - 60_000, second.at)) return []
+      // What is changed meanwhile is looked at anew.
+      if (done.some(({ kind, tenant: by }) => kind === "changeAlert" && by === tenant)) return []
       return says(second.at, "was told twice")
     })
 }
