@@ -1,5 +1,5 @@
 import axe, { type AxeResults } from "axe-core"
-import type { Page } from "playwright-core"
+import type { Locator, Page } from "playwright-core"
 import { expect } from "vitest"
 
 /**
@@ -50,4 +50,10 @@ export const expectFits = async (page: Page) => {
   await page.setViewportSize({ width: 1280, height: 900 })
   // A click while the page still moves into place would miss its button.
   await page.evaluate(painted)
+}
+
+/** Types into a field as soon as it has the focus, which comes a moment after what opens it. */
+export const typeInto = async (field: Locator, text: string) => {
+  await field.and(field.page().locator(":focus")).waitFor()
+  await field.page().keyboard.insertText(text)
 }

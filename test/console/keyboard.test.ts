@@ -2,7 +2,7 @@ import { expect } from "@effect/vitest"
 import { Effect } from "effect"
 import type { Page } from "playwright-core"
 import { until } from "../support/wait.ts"
-import { consoles, inTab, openTab, withConsole } from "./support.ts"
+import { consoles, inTab, openTab, withConsole, typeInto } from "./support.ts"
 import { webhookWorld } from "./webhookWorld.ts"
 import { createOrg } from "./world.ts"
 
@@ -42,8 +42,7 @@ withConsole("with the keyboard alone", consoles["the embedded database"], (it) =
       await expect.poll(() => focused(page)).toBe("Create key")
 
       await page.keyboard.press("Enter")
-      await page.getByRole("dialog").waitFor()
-      await page.keyboard.type("by keyboard")
+      await typeInto(page.getByRole("dialog").getByLabel("Name"), "by keyboard")
       await page.keyboard.press("Enter")
       await page.getByText("It is not shown again").waitFor()
       await page.getByLabel("I have copied the key").focus()

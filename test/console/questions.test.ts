@@ -5,7 +5,7 @@ import { it } from "vitest"
 import { makeTenant } from "../http/tenants.ts"
 import { adminToken, TestServer } from "../support/server.ts"
 import { until } from "../support/wait.ts"
-import { expectAccessible, expectFits, inTab, withConsoles } from "./support.ts"
+import { expectAccessible, expectFits, inTab, withConsoles, typeInto } from "./support.ts"
 import { webhookWorld } from "./webhookWorld.ts"
 import { call, callFor, consolesWithCi, createOrg, repositoryOf } from "./world.ts"
 
@@ -250,11 +250,10 @@ withConsoles("questions of operators", consolesWithCi, (it) => {
       await click(nav(page, "API keys"))
       await click(page.getByRole("button", { name: "Create key" }))
       const dialog = page.getByRole("dialog")
-      // The name has the focus.
-      await page.keyboard.type("gateway")
+      await typeInto(dialog.getByLabel("Name"), "gateway")
       await click(dialog.getByRole("button", { name: "Add files.read" }))
       await click(dialog.getByLabel("Rate limit"))
-      await page.keyboard.type("600")
+      await typeInto(dialog.getByLabel("Rate limit"), "600")
       await click(dialog.getByRole("button", { name: "Create key" }))
       await page.locator("[data-secret]").waitFor()
     })
@@ -273,7 +272,7 @@ withConsoles("questions of operators", consolesWithCi, (it) => {
     const job = yield* tenant.finished()
     yield* answer("What is this line of a log about?", "/", async (page, click) => {
       await click(page.getByRole("button", { name: "Find", exact: true }))
-      await page.keyboard.insertText(`12:00:07 worker-3 took job=${job} attempt=1`)
+      await typeInto(page.getByRole("dialog").locator("input"), `12:00:07 worker-3 took job=${job} attempt=1`)
       await page.keyboard.press("Enter")
       await page.waitForURL((url) => url.pathname.endsWith(`/orgs/${tenant.orgId}/jobs/${job}`))
       await page.getByText("Completed").first().waitFor()
@@ -296,7 +295,7 @@ withConsoles("questions of operators", consolesWithCi, (it) => {
     const { key } = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, { name: "gateway" })
     yield* answer("A key has leaked: stop it", "/", async (page, click) => {
       await click(page.getByRole("button", { name: "Find", exact: true }))
-      await page.keyboard.insertText(key!)
+      await typeInto(page.getByRole("dialog").locator("input"), key!)
       await page.keyboard.press("Enter")
       await click(page.getByRole("button", { name: "Disable" }))
       await click(page.getByRole("button", { name: "Disable key" }))
@@ -347,9 +346,9 @@ withConsoles("questions of operators", consolesWithCi, (it) => {
     yield* answer("Tell Slack when an endpoint fails", "/", async (page, click) => {
       await click(page.getByRole("link", { name: "Alerts" }))
       await click(page.getByRole("button", { name: "Create an alert…" }))
-      await page.keyboard.type("ours")
+      await typeInto(page.getByLabel("Name"), "ours")
       await click(page.getByLabel("URL"))
-      await page.keyboard.insertText("https://hooks.slack.com/services/T0/B0/x")
+      await typeInto(page.getByLabel("URL"), "https://hooks.slack.com/services/T0/B0/x")
       await click(page.getByRole("button", { name: "Create alert" }))
       await page.getByRole("row", { name: /ours An endpoint fails/ }).waitFor()
     })

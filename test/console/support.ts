@@ -6,7 +6,7 @@ import { Browser, hasBrowser } from "../support/browser.ts"
 import { layer, type TestsWith } from "../support/it.ts"
 import { adminToken, embedded, guarded, onPostgres, TestServer, type Environment } from "../support/server.ts"
 
-export { expectAccessible, expectFits, painted } from "./checks.ts"
+export { expectAccessible, expectFits, painted, typeInto } from "./checks.ts"
 export { hasBrowser }
 
 const consoleFolder = Layer.effect(

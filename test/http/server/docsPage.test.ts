@@ -2,7 +2,7 @@ import { describe, expect } from "@effect/vitest"
 import { Effect } from "effect"
 import { readFileSync } from "node:fs"
 import type { Page } from "playwright-core"
-import { expectAccessible } from "../../console/checks.ts"
+import { expectAccessible, typeInto } from "../../console/checks.ts"
 import { browserPage, hasBrowser } from "../../support/browser.ts"
 import { it, layer } from "../../support/it.ts"
 import { adminToken, embedded, guarded, TestServer } from "../../support/server.ts"
@@ -39,7 +39,7 @@ describe.skipIf(!hasBrowser)("/docs as a tool", () => {
       const { faults, page } = yield* openDocs("/docs")
       yield* Effect.promise(async () => {
         await page.keyboard.press("/")
-        await page.keyboard.type("post endpoint test")
+        await typeInto(page.getByLabel("Search the operations"), "post endpoint test")
         const found = page.locator("nav li:visible")
         expect(await found.allTextContents()).toEqual(["POSTTest a webhook endpoint"])
         await page.getByText("1 found").waitFor()
