@@ -76,7 +76,7 @@ export const short = (text: string) => {
 /** How an item names something of a tenant, with its id. */
 const named = (name: string, id: string) => `${short(name)} (${id})`
 
-/** A finding with its items, of which a message names the first; `null` without items. */
+/** A finding with the first of its items, which a message names; `null` where there is none. */
 const finding = (what: string, items: ReadonlyArray<string>): Finding | null =>
   items.length === 0
     ? null

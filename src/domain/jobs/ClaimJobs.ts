@@ -4,7 +4,8 @@ import { currentTenant, RequestOrg } from "../Principal.ts"
 import { Wakeups } from "../Wakeups.ts"
 import { DefaultLimits, limitReached } from "../orgs/OrgLimits.ts"
 import { type ClaimedJob, type ClaimJobs, defaultLeaseSeconds } from "./Job.ts"
-import { JobRepository, makeTell } from "./JobRepository.ts"
+import { JobRepository } from "./JobRepository.ts"
+import { makeTell } from "./tellJobs.ts"
 
 /** The workflows of a claim; `undefined` for any. Fails when the request has both fields. */
 const claimedWorkflows = ({ workflow, workflows }: typeof ClaimJobs.Type) => {

@@ -1,6 +1,4 @@
-import { Context, type DateTime, Effect, type Result } from "effect"
-import { Counter } from "../activity/ActivityRecorder.ts"
-import { Publish } from "../activity/LiveFeed.ts"
+import { Context, type DateTime, type Effect, type Result } from "effect"
 import { Conflict, InvalidRequest, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { ClaimedJob, Job, JobDetail, JobLine, JobStatus } from "./Job.ts"
 import type { DelayedBatch, ExpiredLeases, LeaseBatch, QueuedJobs } from "./Leases.ts"
@@ -202,18 +200,6 @@ export class JobRepository extends Context.Service<
     readonly queueDelayed: (batch: DelayedBatch) => Effect.Effect<QueuedJobs, Unavailable>
   }
 >()("gatehouse/domain/Jobs/JobRepository") {}
-
-/**
- * Makes `tell`, which publishes the new status of jobs and counts those that have ended. `null`: nothing has changed.
- */
-export const makeTell = Effect.gen(function* () {
-  const [publish, { count }] = [yield* Publish, yield* Counter]
-  return (orgId: string, jobIds: ReadonlyArray<string>, status: JobStatus | null) => {
-    if (status === null) return
-    if (status !== "queued" && status !== "running") jobIds.forEach(() => count(orgId, "jobs", status))
-    publish(() => jobIds.map((jobId) => ({ topic: "job", orgId, data: { jobId, status } })))
-  }
-})
 
 export const jobNotFound = () => new NotFound({ error: "There is no such job." })
 export const jobNotFailed = (status: JobStatus) =>

@@ -21,7 +21,8 @@ import {
   type StepJob,
 } from "./Job.ts"
 import { completed, endIdOf, failed, type JobReport, type ReportedChange } from "./JobEnd.ts"
-import { type JobFilter, JobRepository, makeTell, type NewJob } from "./JobRepository.ts"
+import { type JobFilter, JobRepository, type NewJob } from "./JobRepository.ts"
+import { makeTell } from "./tellJobs.ts"
 import { type CancelJobs, JobSweepFilter, type JobSweepOrder, type RetryJobs } from "./JobSweeps.ts"
 import { JobTemplates } from "./JobTemplates.ts"
 import { type SetWorkflow, workflowNotFound } from "./Workflows.ts"

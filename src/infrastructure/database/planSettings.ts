@@ -10,6 +10,7 @@ export const planSettings = {
   // Planner (no compiler): it takes half a second or more for a plan with a high cost, which a sequential scan has when
   // nothing else is possible.
   jit: "off",
-  // Planner (one plan for all parameters): those of the first calls would choose a plan of their own, each time anew.
+  // Planner (one plan for all parameters): otherwise the first five calls are planned one by one, each for its own
+  // values.
   plan_cache_mode: "force_generic_plan",
 }

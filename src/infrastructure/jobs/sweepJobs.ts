@@ -11,9 +11,9 @@ import {
   jobNotFound,
   type JobRepository,
   keyIsTaken,
-  type makeTell,
   sweepNotFound,
 } from "../../domain/jobs/JobRepository.ts"
+import type { makeTell } from "../../domain/jobs/tellJobs.ts"
 import { JobCause, JobSweep, JobSweepFilter, type JobSweepOrder } from "../../domain/jobs/JobSweeps.ts"
 import { audited } from "../audit/audited.ts"
 import { date, decodeRows, idAt, isAmong, isOfOrg, listedId, texts, Time, toJsonText } from "../database/fragments.ts"
@@ -139,7 +139,8 @@ export const make = Effect.gen(function* () {
           (array_agg(finished_at ORDER BY id DESC))[1] AS at
         FROM (
           SELECT id, workflow, error, finished_at FROM finished_jobs
-          WHERE ${ofFilter(sql, orgId, filter)} AND status = 'failed' ORDER BY ${sql.literal(listedId)} DESC LIMIT ${maxCounted}
+          WHERE ${ofFilter(sql, orgId, filter)} AND status = 'failed'
+          ORDER BY ${sql.literal(listedId)} DESC LIMIT ${maxCounted}
         ) AS failed GROUP BY 1, 2 ORDER BY 3 DESC LIMIT ${maxCauses}`.pipe(
         decodeCauses,
         Effect.map((rows) => rows.map(({ at, job_id, ...cause }) => ({ ...cause, latest: { job_id, at } }))),

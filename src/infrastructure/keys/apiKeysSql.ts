@@ -201,7 +201,8 @@ export const layer = Layer.effect(
           SELECT id FROM api_keys WHERE org_id = ${orgId} AND id = ANY(ARRAY[${keyId}, ${counterId ?? keyId}]::text[])
           UNION
           (SELECT id FROM api_keys
-            WHERE ${isOfOrg(sql, orgId)} AND counter_id = ${counterId ?? ""} AND (expires_at IS NULL OR expires_at > now())
+            WHERE ${isOfOrg(sql, orgId)} AND counter_id = ${counterId ?? ""}
+              AND (expires_at IS NULL OR expires_at > now())
             LIMIT ${maxNotified})
         ) AS affected`.pipe(Effect.map((rows) => rows.map(({ id }) => id)))
 

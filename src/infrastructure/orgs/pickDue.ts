@@ -22,13 +22,9 @@ interface DueRows {
   readonly byOrg: string
 }
 
-/**
- * SQL: whether background work may change the rows of an org here: the org does not move (ADR 36).
- *
- * @param orgId the column with its table; alone it would be that of the move
- */
-export const isSettled = (sql: SqlClient.SqlClient, orgId: string) =>
-  sql.literal(`NOT EXISTS (SELECT FROM org_moves m WHERE m.org_id = ${orgId} AND m.state <> 'copying')`)
+/** SQL: whether background work may change a row of an org here: the org does not move (ADR 36). */
+export const isSettled = (sql: SqlClient.SqlClient, row: string) =>
+  sql.literal(`NOT EXISTS (SELECT FROM org_moves m WHERE m.org_id = ${row}.org_id AND m.state <> 'copying')`)
 
 /**
  * The CTEs that find the next orgs with due rows: `seen` has the next `limit` orgs with such rows, and `due` has those
@@ -71,7 +67,7 @@ export const pickDue = (
   const { after, limit, now } = batch
   const pick = (wanted: Statement.Fragment, most: Statement.Fragment) => sql`
     SELECT ${sql.literal(columns)} FROM ${sql(rows.table)}
-    WHERE ${wanted} AND ${isSettled(sql, `${rows.table}.org_id`)}
+    WHERE ${wanted} AND ${isSettled(sql, rows.table)}
       AND ${sql(rows.time)} >= coalesce(${dateOrNull(since)}::timestamptz, '-infinity')
       AND ${sql(rows.time)} <= ${date(now)}
     ORDER BY ${sql(rows.time)} LIMIT ${most} FOR UPDATE SKIP LOCKED`

@@ -129,7 +129,7 @@ export const claimSql = (sql: Sql, claim: Claim, reads: Reads, commit: Statement
  */
 const orgExists = (sql: Sql, row: string) =>
   sql`(${sql.literal(`${row}.org_id = '' OR EXISTS (SELECT FROM orgs WHERE id = ${row}.org_id)`)})
-    AND ${isSettled(sql, `${row}.org_id`)}`
+    AND ${isSettled(sql, row)}`
 
 /** Joins a lane `l` with its live endpoint `w`, or with the time `f` at which a callback lane began to fail. */
 const endpointOfLane = (sql: Sql) => sql`

@@ -217,7 +217,8 @@ export const layer = Layer.effect(
               entry,
               sql`
                 INSERT INTO webhook_endpoints (id, org_id, lane, url, secret, description, active, created_at,
-                  updated_at, deactivated_at, deactivated_reason, ${sql.literal(columns.map(([name]) => name).join(", "))})
+                  updated_at, deactivated_at, deactivated_reason,
+                  ${sql.literal(columns.map(([name]) => name).join(", "))})
                 SELECT ${id}, rows.id, ${id}, ${url}, ${secret}, ${description}, active, ${date(now)}, ${date(now)},
                   CASE WHEN NOT active THEN ${date(now)}::timestamptz END, CASE WHEN NOT active THEN 'by_request' END,
                   ${sql.csv(columns.map(([, value]) => value))}
