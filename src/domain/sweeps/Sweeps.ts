@@ -54,8 +54,8 @@ export class SweepRepository extends Context.Service<
   }
 >()("gatehouse/domain/Sweeps/SweepRepository") {}
 
-/** Rows of one batch, which takes a few hundred milliseconds. */
-const maxBatchRows = 2_000
+/** Rows of one batch, which takes a few hundred milliseconds. After a failure a batch of the same sweep has fewer. */
+export const maxBatchRows = 2_000
 /** Rows of the smallest batch. A sweep is set aside when its smallest batch fails. */
 const minBatchRows = 50
 /** How long a failing sweep is set aside, or one that waits. */

@@ -87,7 +87,7 @@ export const onEmitted = (sql: SqlClient.SqlClient, listener: Effect.Effect<void
 /** Says that events may have been written. */
 export const emitted = (sql: SqlClient.SqlClient) => sql.afterCommit(listeners.get(sql) ?? Effect.void)
 
-/** The events that a sweep emits: those of one org that are about the same endpoint, or about none. */
+/** Events that sweeps emit, in their order: those of one org that are about the same endpoint, or about none. */
 interface Emitted {
   readonly orgId: string
   readonly eventIds: ReadonlyArray<string>
@@ -99,13 +99,18 @@ export const deliverEmitted = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   { except, eventIds, orgId }: Emitted,
 ) {
-  const events = yield* sql<{ id: string; type: string }>`
-    SELECT id, type FROM events WHERE id = ANY(${texts(eventIds)}) AND org_id = ${orgId} ORDER BY id`
+  const found = yield* sql<{ id: string; type: string }>`
+    SELECT id, type FROM events WHERE id = ANY(${texts(eventIds)}) AND org_id = ${orgId}`
+  const types = new Map(found.map(({ id, type }) => [id, type]))
+  const events = eventIds.flatMap((id) => {
+    const type = types.get(id)
+    return type === undefined ? [] : { id, topics: topicsOf(type).join(" ") }
+  })
   const made = yield* sql<{ at: Date }>`
     WITH event AS MATERIALIZED (
       SELECT n, e.id, e.org_id, e.type, e.body, string_to_array(topics, ' ') AS topics, e.channels,
         ${except ?? ""}::text AS subject, e.created_at AS at
-      FROM unnest(${texts(events.map(({ id }) => id))}, ${texts(events.map(({ type }) => topicsOf(type).join(" ")))})
+      FROM unnest(${texts(events.map(({ id }) => id))}, ${texts(events.map(({ topics }) => topics))})
         WITH ORDINALITY AS a (id, topics, n)
       CROSS JOIN LATERAL (SELECT * FROM events WHERE id = a.id AND org_id = ${orgId} LIMIT 1) AS e
     ), ${deliverEvents(sql)}

@@ -2,7 +2,7 @@ import { DateTime, Duration, Effect, Layer, Queue, Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
 import { Wakeups } from "../../domain/Wakeups.ts"
-import { isErased, type Sweep, SweepRepository, Sweeps } from "../../domain/sweeps/Sweeps.ts"
+import { isErased, maxBatchRows, type Sweep, SweepRepository, Sweeps } from "../../domain/sweeps/Sweeps.ts"
 import { rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { texts } from "../database/fragments.ts"
 import { everywhere, nodeOfRow, Nodes } from "../database/Nodes.ts"
@@ -48,6 +48,7 @@ interface SweepRow {
   /** The rows that an erasure has removed, by kind, in JSON. */
   readonly erased: string | null
   readonly done_to: string
+  readonly turn: string
   readonly created_at: Date
 }
 
@@ -151,6 +152,45 @@ export const layer = Layer.effect(
       yield* sql`UPDATE sweeps SET node = NULL, source = ${sweep.node} WHERE id = ${sweep.id}`
     })
 
+    /**
+     * The sweeps that come next, about the same endpoint as this one and with together at most `room` events: many
+     * changes of an org, each with an event of its own, are one transaction.
+     */
+    const joined = Effect.fnUntraced(function* (sweep: SweepRow, room: number) {
+      const following = yield* sql<Pick<SweepRow, "id" | "endpoint_id"> & { readonly events: ReadonlyArray<string> }>`
+        SELECT id, endpoint_id, receivers AS events FROM sweeps
+        WHERE kind = 'emit' AND id = ANY(ARRAY(
+          SELECT id FROM sweeps WHERE org_id = ${sweep.org_id} AND turn > ${sweep.turn} ORDER BY turn LIMIT ${room}
+        )) ORDER BY turn FOR UPDATE`
+      let events = 0
+      const end = following.findIndex((next) => {
+        events += next.events.length
+        return next.endpoint_id !== sweep.endpoint_id || events > room
+      })
+      return end === -1 ? following : following.slice(0, end)
+    })
+
+    /** Inserts the deliveries of the next events of the service's own, or passes the events to the node of their org. */
+    const emitBatch = Effect.fnUntraced(function* (sweep: SweepRow, limit: number) {
+      const left = sweep.receivers!.filter((id) => id > sweep.done_to)
+      const events = left.slice(0, Math.min(limit, maxEmittedPerBatch))
+      // After a failure it runs alone, so that events that always fail do not stop those before them.
+      const room = limit < maxBatchRows ? 0 : Math.max(0, maxEmittedPerBatch - left.length)
+      const others = yield* joined(sweep, room)
+      const sweeps = [events, ...others.map((other) => other.events)]
+      const about = { orgId: sweep.org_id, except: sweep.endpoint_id }
+      const [org] = yield* sql<{ node: string | null }>`SELECT node FROM orgs WHERE id = ${sweep.org_id}`
+      const node = yield* nodeOfRow(nodes, org?.node)
+      // On a node each is a sweep again, in the same order.
+      if (node !== undefined) {
+        yield* Effect.forEach(sweeps, (eventIds) => passEmitted(sql, node.sql, { ...about, eventIds }))
+      }
+      const eventIds = sweeps.flat()
+      const deliveries = node === undefined ? yield* deliverEmitted(sql, { ...about, eventIds }) : 0
+      if (others.length > 0) yield* sql`DELETE FROM sweeps WHERE id = ANY(${texts(others.map(({ id }) => id))})`
+      return { rows: eventIds.length, deliveries, doneTo: events.length < left.length ? events.at(-1)! : null }
+    })
+
     /** Runs the next batch of a sweep; returns how many rows it read, and the last of them when more may follow. */
     const runBatch = Effect.fnUntraced(function* (sweep: SweepRow, now: DateTime.Utc, limit: number) {
       switch (sweep.kind) {
@@ -193,16 +233,8 @@ export const layer = Layer.effect(
             doneTo: endpoints.length < left.length ? endpoints.at(-1)! : null,
           }
         }
-        case "emit": {
-          const left = sweep.receivers!.filter((id) => id > sweep.done_to)
-          const eventIds = left.slice(0, Math.min(limit, maxEmittedPerBatch))
-          const batch = { orgId: sweep.org_id, eventIds, except: sweep.endpoint_id }
-          const [org] = yield* sql<{ node: string | null }>`SELECT node FROM orgs WHERE id = ${sweep.org_id}`
-          const node = yield* nodeOfRow(nodes, org?.node)
-          if (node !== undefined) yield* passEmitted(sql, node.sql, batch)
-          const deliveries = node === undefined ? yield* deliverEmitted(sql, batch) : 0
-          return { rows: eventIds.length, deliveries, doneTo: eventIds.length < left.length ? eventIds.at(-1)! : null }
-        }
+        case "emit":
+          return yield* emitBatch(sweep, limit)
       }
     })
 

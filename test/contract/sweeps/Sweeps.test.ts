@@ -215,6 +215,47 @@ for (const [name, database] of Object.entries(databases)) {
       yield* sweep
     })
 
+    it.effect("events of many changes are one batch, in the order of the changes", function* () {
+      const { advance, next } = yield* SweepRepository
+      const client = yield* SqlClient.SqlClient
+      const now = epoch()
+      const { orgId } = yield* insertOrg()
+      const settings = { now, eventTypes: ["key.created"], ordered: true }
+      const [first, second] = [yield* insertEndpoint(orgId, settings), yield* insertEndpoint(orgId, settings)]
+      const ids = (yield* Effect.replicateEffect(newId, 90)).toSorted()
+      // The clocks of two replicas differ: later changes have earlier ids.
+      const changes = [...ids.slice(60), ...ids.slice(0, 60)]
+      for (const [index, id] of changes.entries()) {
+        yield* client`
+          WITH event AS (
+            INSERT INTO events (id, org_id, type, body, created_at)
+            VALUES (${id}, ${orgId}, 'key.created', '{}', ${DateTime.toDateUtc(now)})
+          )
+          INSERT INTO sweeps (id, org_id, kind, endpoint_id, receivers, created_at)
+          VALUES (${id}, ${orgId}, 'emit', ${index === 80 ? first : null}, ${[id]}, ${DateTime.toDateUtc(now)})`
+      }
+      const batch = (limit: number) =>
+        Effect.flatMap(next(orgId.slice(0, -1), []), (sweep) => advance(sweep!.sweepId, now, limit))
+      // Alone after a failure; then up to the one that is about an endpoint, which it does not reach.
+      for (const [limit, rows] of [[1_000, 1], ...[79, 1, 9].map((rows) => [2_000, rows] as const)] as const) {
+        assert.deepStrictEqual(yield* batch(limit), { rows, isDone: true, isWaiting: false })
+      }
+      const queued = (endpoint: string) =>
+        Effect.map(
+          client<{ event_id: string }>`
+            SELECT event_id FROM pending_deliveries WHERE org_id = ${orgId} AND lane = ${endpoint} ORDER BY due_at, delivery_id`,
+          (rows) => rows.map((row) => row.event_id),
+        )
+      assert.deepStrictEqual(yield* queued(second), changes)
+      assert.deepStrictEqual(
+        yield* queued(first),
+        changes.filter((_, index) => index !== 80),
+      )
+      yield* removeEndpoint(orgId, first, now)
+      yield* removeEndpoint(orgId, second, now)
+      yield* sweep
+    })
+
     it.effect(
       "failed jobs are retried in batches, and unfinished ones canceled, until somebody ends the sweep",
       function* () {

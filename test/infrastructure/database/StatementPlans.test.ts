@@ -713,10 +713,6 @@ const forgotten = Effect.gen(function* () {
   yield* until("older transactions", older, (rows) => rows.length === 0)
 })
 
-/**
- * Runs acts in a large and in a small org while the rows of the large one go from stage to stage; returns what read too
- * much.
- */
 /** Makes statistics of partitions by which each org has one row: then a plan takes an index of orgs if it fits. */
 const takeOrgsForSmall = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
@@ -727,6 +723,10 @@ const takeOrgsForSmall = Effect.gen(function* () {
   yield* sql`ANALYZE`
 })
 
+/**
+ * Runs acts in a large and in a small org while the rows of the large one go from stage to stage; returns what read too
+ * much.
+ */
 const checkStages = Effect.fnUntraced(function* <Stage>(
   stages: readonly [Stage, ...ReadonlyArray<Stage>],
   actsOf: (place: Place) => Effect.Effect<ReadonlyArray<Act>, never, World>,
