@@ -170,7 +170,7 @@ export const layer = Layer.effect(
       return end === -1 ? following : following.slice(0, end)
     })
 
-    /** Inserts the deliveries of the next events of the service's own, or passes the events to the node of their org. */
+    /** Inserts the deliveries of the next events of the service, or passes the events to the node of their org. */
     const emitBatch = Effect.fnUntraced(function* (sweep: SweepRow, limit: number) {
       const left = sweep.receivers!.filter((id) => id > sweep.done_to)
       const events = left.slice(0, Math.min(limit, maxEmittedPerBatch))
