@@ -80,7 +80,7 @@ import * as IdempotencySql from "../infrastructure/idempotency/idempotencySql.ts
 import * as JobsSql from "../infrastructure/jobs/jobsSql.ts"
 import * as JobSchedulesSql from "../infrastructure/jobs/jobSchedulesSql.ts"
 import * as ApiKeysSql from "../infrastructure/keys/apiKeysSql.ts"
-import * as GithubKeys from "../infrastructure/keys/GithubKeys.ts"
+import * as GithubSignatures from "../infrastructure/keys/GithubSignatures.ts"
 import * as KeyCache from "../infrastructure/keys/KeyCache.ts"
 import * as KeyCountersSql from "../infrastructure/keys/keyCountersSql.ts"
 import * as RolesSql from "../infrastructure/keys/rolesSql.ts"
@@ -226,7 +226,7 @@ const platform = (settings: Settings) => {
   })
   const keys = AfterCommit.keys.pipe(Layer.provideMerge(KeyCache.layer), Layer.provide(KeyCache.keyRevocations))
   const tokens = Oidc.layer(settings.ciProviders)
-  const reportSignatures = GithubKeys.layer(settings.githubKeysUrl)
+  const reportSignatures = GithubSignatures.layer(settings.githubKeysUrl)
   return Layer.mergeAll(
     ApiKeys.layer,
     Deployments.layer,

@@ -7,8 +7,8 @@ import {
   type ClaimMap,
   pinFaultOf,
   readByMap,
-} from "../domain/deployments/providers/claims.ts"
-import { presetNames, presetOf } from "../domain/deployments/providers/presets.ts"
+} from "../domain/deployments/providers/claimReaders.ts"
+import { presetNames, presetOf } from "../domain/deployments/providers/knownProviders.ts"
 import { jsonFault } from "../domain/jsonFault.ts"
 import { keyTypes } from "../infrastructure/oidc/OidcKeys.ts"
 

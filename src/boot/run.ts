@@ -1,5 +1,5 @@
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
-import { reported, runOptions } from "./exit.ts"
+import { reported, runOptions } from "./exitCodes.ts"
 import { serve } from "./serve.ts"
 
 NodeRuntime.runMain(reported(serve), runOptions)

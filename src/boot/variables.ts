@@ -1,5 +1,5 @@
 import { limitNames, limits } from "../domain/orgs/OrgLimits.ts"
-import { defaultKeysUrl } from "../infrastructure/keys/GithubKeys.ts"
+import { defaultKeysUrl } from "../infrastructure/keys/GithubSignatures.ts"
 
 /** An environment variable of the service. */
 export interface Variable {

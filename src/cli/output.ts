@@ -1,6 +1,6 @@
 import { Clock, Config, Console, Data, DateTime, Effect, Option, Stdio } from "effect"
 import { type CliError, CliOutput } from "effect/cli"
-import { usageExitCode } from "../boot/exit.ts"
+import { usageExitCode } from "../boot/exitCodes.ts"
 import { Json } from "./flags.ts"
 
 /** Rows under headings. */

@@ -2,7 +2,7 @@ import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Effect } from "effect"
 import { Command } from "effect/cli"
 import { readFileSync } from "node:fs"
-import { reported, runOptions } from "../boot/exit.ts"
+import { reported, runOptions } from "../boot/exitCodes.ts"
 import { gatehouse } from "./gatehouse.ts"
 import { services } from "./services.ts"
 

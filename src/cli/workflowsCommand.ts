@@ -1,5 +1,5 @@
 import { Command } from "effect/cli"
-import type { Workflow } from "../domain/jobs/Workflows.ts"
+import type { Workflow } from "../domain/jobs/WorkflowSettings.ts"
 import { actFor, actForFlag } from "./flags.ts"
 import { op } from "./operation.ts"
 import { columns, table } from "./output.ts"

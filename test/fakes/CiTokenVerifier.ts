@@ -1,6 +1,6 @@
 import { Effect, Layer, Redacted, Result } from "effect"
 import { CiTokenVerifier, runOf } from "#src/domain/deployments/CiRun.ts"
-import { presetOf, readGitHub } from "#src/domain/deployments/providers/presets.ts"
+import { presetOf, readGitHub } from "#src/domain/deployments/providers/knownProviders.ts"
 import { Unauthorized } from "#src/domain/Errors.ts"
 
 /** A token that contains its claims as JSON. */

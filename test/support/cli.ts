@@ -4,7 +4,7 @@ import { spawn } from "node:child_process"
 import { fileURLToPath } from "node:url"
 import { gatehouse } from "#src/cli/gatehouse.ts"
 import { services } from "#src/cli/services.ts"
-import { reported, runOptions } from "#src/boot/exit.ts"
+import { reported, runOptions } from "#src/boot/exitCodes.ts"
 
 export const main = fileURLToPath(new URL("../../src/cli/main.ts", import.meta.url))
 

@@ -3,7 +3,7 @@ import { Context, Effect, Layer, Redacted } from "effect"
 import type { HttpClient } from "effect/http"
 import { TestClock } from "effect/testing"
 import { type CiProvider, CiTokenVerifier } from "#src/domain/deployments/CiRun.ts"
-import { readGitHub } from "#src/domain/deployments/providers/presets.ts"
+import { readGitHub } from "#src/domain/deployments/providers/knownProviders.ts"
 import * as Oidc from "#src/infrastructure/oidc/CiTokenVerifier.ts"
 import { makeOidcProvider } from "./oidc.ts"
 

@@ -1,5 +1,5 @@
 import { type DateTime, Schema, Struct } from "effect"
-import { addressFault, type AddressRules } from "../addresses.ts"
+import { addressFault, type AddressRules } from "../refusedAddresses.ts"
 import { AlertId, atMost, CreatedAt, Id, Name, Text, Timestamp, UpdatedAt, whole } from "../Schemas.ts"
 import { portFault, urlFault } from "../webhooks/ReceiverUrl.ts"
 import { conditions, type Finding } from "./conditions.ts"

@@ -7,7 +7,7 @@ import type { AuditEntry } from "../audit/AuditEntry.ts"
 import type { JobQueue } from "./JobQueue.ts"
 import type { JobCause, JobSweep, JobSweepOrder } from "./JobSweeps.ts"
 import type { JobTemplate } from "./JobTemplates.ts"
-import type { Workflow } from "./Workflows.ts"
+import type { Workflow } from "./WorkflowSettings.ts"
 import type { Found, Page } from "../Page.ts"
 
 /** A new job. `callbackSecret` is encrypted for the job's id. */

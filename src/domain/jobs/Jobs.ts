@@ -25,7 +25,7 @@ import { type JobFilter, JobRepository, type NewJob } from "./JobRepository.ts"
 import { makeTell } from "./tellJobs.ts"
 import { type CancelJobs, JobSweepFilter, type JobSweepOrder, type RetryJobs } from "./JobSweeps.ts"
 import { JobTemplates } from "./JobTemplates.ts"
-import { type SetWorkflow, workflowNotFound } from "./Workflows.ts"
+import { type SetWorkflow, workflowNotFound } from "./WorkflowSettings.ts"
 
 /** How far ahead `run_at` may be. */
 const maxDelayDays = 366

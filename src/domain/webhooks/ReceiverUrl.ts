@@ -1,6 +1,6 @@
 import { Context, Effect } from "effect"
 import { InvalidRequest } from "../Errors.ts"
-import { addressFault, type AddressRules } from "../addresses.ts"
+import { addressFault, type AddressRules } from "../refusedAddresses.ts"
 
 /** The maximum length of a URL, in characters. */
 const maxUrlLength = 2048

@@ -19,7 +19,7 @@ import { dataText } from "./Events.ts"
 import { EventTypeRepository } from "./EventTypes.ts"
 import { checkReceiverUrl, ReceiverUrlRules, withoutTokens } from "./ReceiverUrl.ts"
 import { isDelivered } from "./RetryDecision.ts"
-import { exampleData } from "./serviceEvents.ts"
+import { exampleData } from "./serviceEventData.ts"
 import {
   prepareSign,
   secretGraceHours,

@@ -4,7 +4,7 @@ import { readdir, readFile } from "node:fs/promises"
 import { extname, join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { People } from "../../domain/sessions/People.ts"
-import { prepare } from "./docsPage.ts"
+import { prepare } from "./apiReferencePage.ts"
 import { PortalLook } from "./portalLook.ts"
 
 /** The folder that `npm run build` fills. The same from `src` and from `dist`. */

@@ -12,7 +12,7 @@ import {
 } from "node:http"
 import type { Socket } from "node:net"
 import type { Duplex } from "node:stream"
-import { asRouted, mayLackBody } from "../authorize.ts"
+import { asRouted, mayLackBody } from "../proxyAuthorization.ts"
 import { underV1 } from "./Faults.ts"
 import type { HotPath } from "./hotPath.ts"
 import { holdContinue } from "./requestBody.ts"

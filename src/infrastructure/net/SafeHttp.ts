@@ -1,7 +1,7 @@
 import { Context, Data, Duration, Effect, Layer } from "effect"
 import { LRUCache } from "lru-cache"
 import { Client, type Dispatcher } from "undici"
-import { addressFault, type AddressRules } from "../../domain/addresses.ts"
+import { addressFault, type AddressRules } from "../../domain/refusedAddresses.ts"
 import { urlFault } from "../../domain/webhooks/ReceiverUrl.ts"
 import type { ClientIdentity } from "../../domain/webhooks/EndpointAuth.ts"
 import type { FailureKind } from "../../domain/webhooks/WebhookSender.ts"

@@ -1,7 +1,7 @@
 import { Effect, Option, Schema } from "effect"
 import { type CryptoKey, importJWK, type JWK } from "jose"
 import type { HttpClient } from "effect/http"
-import { keysPath } from "../../domain/deployments/providers/presets.ts"
+import { keysPath } from "../../domain/deployments/providers/knownProviders.ts"
 import * as PublishedKeys from "../net/PublishedKeys.ts"
 import { fetchText, KeysUnavailable } from "../net/PublishedKeys.ts"
 

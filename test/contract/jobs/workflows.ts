@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
-import { maxWorkflows, Workflow } from "#src/domain/jobs/Workflows.ts"
+import { maxWorkflows, Workflow } from "#src/domain/jobs/WorkflowSettings.ts"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import { awkwardTexts, failureOf, insertOrg, newEntry, notFound } from "../support.ts"
 import type { It } from "../webhooks/webhookSupport.ts"

@@ -9,7 +9,7 @@ import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
 import { deactivated } from "#src/domain/webhooks/Event.ts"
 import { makeServiceEvent } from "#src/domain/ServiceEvent.ts"
 import type { ServiceEventType } from "#src/domain/ServiceEvent.ts"
-import { serviceEvents } from "#src/domain/webhooks/serviceEvents.ts"
+import { serviceEventData } from "#src/domain/webhooks/serviceEventData.ts"
 import { Sweeps } from "#src/domain/sweeps/Sweeps.ts"
 import { Wakeups } from "#src/domain/Wakeups.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
@@ -66,7 +66,7 @@ const toldTo = Effect.fnUntraced(function* (orgId: string, endpoint: string) {
     ({ delivery_id, state }) =>
       Effect.map(findDelivery(orgId, delivery_id), ({ payload }) => {
         const { data, event } = JSON.parse(payload) as { event: string; data: Record<string, unknown> }
-        assert.deepStrictEqual(Object.keys(data), Object.keys(serviceEvents[event as ServiceEventType].data))
+        assert.deepStrictEqual(Object.keys(data), Object.keys(serviceEventData[event as ServiceEventType].data))
         return { event, data, state }
       }),
   )

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result, Schema } from "effect"
 import { subdomainFor } from "#src/domain/deployments/Deployment.ts"
-import { GitHubClaims, readGitHub, runFromGitHub } from "#src/domain/deployments/providers/presets.ts"
+import { GitHubClaims, readGitHub, runFromGitHub } from "#src/domain/deployments/providers/knownProviders.ts"
 import { githubClaims } from "../../support/oidc.ts"
 
 type Overrides = Record<string, unknown>

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
-import { pinFaultOf, readByMap } from "#src/domain/deployments/providers/claims.ts"
-import { presetOf } from "#src/domain/deployments/providers/presets.ts"
+import { pinFaultOf, readByMap } from "#src/domain/deployments/providers/claimReaders.ts"
+import { presetOf } from "#src/domain/deployments/providers/knownProviders.ts"
 import { unmetPin } from "#src/domain/deployments/registration.ts"
 import { ciClaims, type CiName, ciNames } from "../../support/ciTokens.ts"
 

@@ -8,7 +8,7 @@ import type {
   UpdateWebhookEndpoint,
 } from "#src/domain/webhooks/WebhookEndpoint.ts"
 import { WebhookEndpoints } from "#src/domain/webhooks/WebhookEndpoints.ts"
-import { exampleData } from "#src/domain/webhooks/serviceEvents.ts"
+import { exampleData } from "#src/domain/webhooks/serviceEventData.ts"
 import { verifyWebhook } from "#src/sdk/webhooks.ts"
 import { answer, failure, Receiver } from "../../fakes/WebhookSender.ts"
 import { WebhookWorld } from "../../fakes/WebhookWorld.ts"

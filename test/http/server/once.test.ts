@@ -1,6 +1,6 @@
 import { expect } from "@effect/vitest"
 import { Deferred, Effect, Fiber } from "effect"
-import { once } from "#src/http/server/docsPage.ts"
+import { once } from "#src/http/server/apiReferencePage.ts"
 import { it } from "../../support/it.ts"
 
 /** Promise (Bounded work): The page at `/docs` is made once, even if its first readers leave before it is ready. */

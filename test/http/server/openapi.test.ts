@@ -301,7 +301,7 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the OpenAP
     expect(taken).toBe(57)
   })
 
-  // Seen failing without `prepare` of src/http/server/docsPage.ts.
+  // Seen failing without `prepare` of src/http/server/apiReferencePage.ts.
   it.effect("the docs can be cached, and are sent again only when they have changed", function* () {
     const { send } = yield* TestServer
     for (const path of ["/docs", "/openapi.json"]) {

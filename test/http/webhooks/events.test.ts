@@ -1,7 +1,7 @@
 import { expect } from "@effect/vitest"
 import { Webhook } from "standardwebhooks"
 import type { ServiceEventType } from "#src/domain/ServiceEvent.ts"
-import { serviceEvents } from "#src/domain/webhooks/serviceEvents.ts"
+import { serviceEventData } from "#src/domain/webhooks/serviceEventData.ts"
 import { layer } from "../../support/it.ts"
 import { makeReceiver } from "../../support/receiver.ts"
 import { embedded, onPostgres, TestServer } from "../../support/server.ts"
@@ -149,7 +149,7 @@ for (const [database, server] of Object.entries({
       ])
       expect(Object.keys(events[0]!)).toEqual(["event", "event_id", "nonce", "created_at", "data"])
       for (const { data, event } of events) {
-        const documented = serviceEvents[event as ServiceEventType].data
+        const documented = serviceEventData[event as ServiceEventType].data
         expect(Object.keys(data as object).toSorted()).toEqual(Object.keys(documented).toSorted())
       }
       expect(other.received).toEqual([])

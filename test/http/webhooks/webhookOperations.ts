@@ -17,7 +17,7 @@ import {
 import { CancelJobs, RetryJobs } from "#src/domain/jobs/JobSweeps.ts"
 import { JobQueue } from "#src/domain/jobs/JobQueue.ts"
 import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "#src/domain/jobs/JobSchedule.ts"
-import { SetWorkflow, Workflow } from "#src/domain/jobs/Workflows.ts"
+import { SetWorkflow, Workflow } from "#src/domain/jobs/WorkflowSettings.ts"
 import { Event, EventDetail, SeenEventType } from "#src/domain/webhooks/Event.ts"
 import { PublishEvent, PublishEvents } from "#src/domain/webhooks/Events.ts"
 import { CatalogueType, CreateEventType, UpdateEventType } from "#src/domain/webhooks/EventTypes.ts"

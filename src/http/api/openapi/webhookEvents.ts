@@ -1,4 +1,4 @@
-import { serviceEvents } from "../../../domain/webhooks/serviceEvents.ts"
+import { serviceEventData } from "../../../domain/webhooks/serviceEventData.ts"
 import { type JsonSchema, mapValues, schemaRef } from "./OpenApiSchema.ts"
 
 /** The headers of responses, which operations refer to. */
@@ -118,7 +118,7 @@ const events: Readonly<Record<string, WebhookEvent>> = {
     body: "PublishedEvent",
     example: { event: "invoice.paid", ...envelope, data: { invoice: "in_42" } },
   },
-  ...mapValues(serviceEvents, ({ data, summary }, type) => ({
+  ...mapValues(serviceEventData, ({ data, summary }, type) => ({
     summary,
     description: `Sent to the active endpoints whose event_types name ${type} or ${type.split(".")[0]}.*, and to no others.`,
     body: serviceBody(type),
@@ -144,7 +144,7 @@ const bodyWith = (description: string, event: string, data: JsonSchema): JsonSch
 
 /** The bodies of the service's own events. */
 const serviceSchemas = Object.fromEntries(
-  Object.entries(serviceEvents).map(([type, { data, summary }]) => [
+  Object.entries(serviceEventData).map(([type, { data, summary }]) => [
     serviceBody(type),
     bodyWith(`The body of the event ${type}`, `Always ${type}.`, {
       type: "object",

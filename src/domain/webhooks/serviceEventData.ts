@@ -3,7 +3,7 @@ import type { ServiceEventType } from "../ServiceEvent.ts"
 type JsonSchema = Readonly<Record<string, unknown>>
 
 /** An event of the service's own: its `data` by field, each with its schema and an example. */
-interface ServiceEvent {
+interface DescribedEvent {
   readonly summary: string
   readonly data: Readonly<Record<string, readonly [schema: JsonSchema, example: unknown]>>
 }
@@ -19,7 +19,7 @@ const reasons = ["gone", "failing", "by_request"]
 const prefix = serviceText("The visible start of the new key.", "svc_4fJq2Lxz")
 
 /** The events of the service's own. Endpoints receive those that their `event_types` name. */
-export const serviceEvents: Readonly<Record<ServiceEventType, ServiceEvent>> = {
+export const serviceEventData: Readonly<Record<ServiceEventType, DescribedEvent>> = {
   "endpoint.deactivated": {
     summary: "An endpoint is inactive from now on",
     data: {
@@ -108,4 +108,4 @@ export const serviceEvents: Readonly<Record<ServiceEventType, ServiceEvent>> = {
 
 /** Example data of an event of the service's own. */
 export const exampleData = (type: ServiceEventType): Readonly<Record<string, unknown>> =>
-  Object.fromEntries(Object.entries(serviceEvents[type].data).map(([field, [, example]]) => [field, example]))
+  Object.fromEntries(Object.entries(serviceEventData[type].data).map(([field, [, example]]) => [field, example]))

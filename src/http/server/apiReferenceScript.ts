@@ -3,7 +3,7 @@
  * requests from the page. It is a text, because browsers run it and the service does not. A pasted key is a variable of
  * the page, and nowhere else.
  */
-export const docsScript = String.raw`"use strict"
+export const referenceScript = String.raw`"use strict"
 const all = (selector, root = document) => [...root.querySelectorAll(selector)]
 const make = (name, fields = {}, ...children) => {
   const { attributes = {}, ...rest } = fields

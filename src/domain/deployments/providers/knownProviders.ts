@@ -3,7 +3,7 @@ import type { Unauthorized } from "../../Errors.ts"
 import type { ClaimedRun, ReadRun } from "../CiRun.ts"
 import type { PinFault } from "../../projects/RepositoryLink.ts"
 import type { Pins } from "../../projects/RepositoryLink.ts"
-import * as Claims from "./claims.ts"
+import * as Claims from "./claimReaders.ts"
 
 /** A UUID of Bitbucket, which its tokens write in braces. */
 const Uuid = Claims.claimText(/^\{?[0-9a-fA-F-]{32,36}\}?$/, "a UUID")

@@ -9,7 +9,7 @@ import { exampleOf, type JsonSchema, mapValues, refName, resolved, type Schemas 
 import { server } from "../api/openapi.ts"
 import { Callers } from "../api/security.ts"
 import { AdminTokens } from "../credentials.ts"
-import { docsScript } from "./docsScript.ts"
+import { referenceScript } from "./apiReferenceScript.ts"
 import { PortalLook } from "./portalLook.ts"
 
 /** The OpenAPI document, with the address of this service. */
@@ -51,15 +51,17 @@ export const layer = HttpRouter.use(
       Effect.suspend(() => prepare({ contentType: "application/json", text: JSON.stringify(documentAt(baseUrl)) })),
     )
     const page = yield* once(
-      Effect.suspend(() => prepare({ contentType: "text/html; charset=utf-8", text: docsPage(documentAt(baseUrl)) })),
+      Effect.suspend(() =>
+        prepare({ contentType: "text/html; charset=utf-8", text: referencePage(documentAt(baseUrl)) }),
+      ),
     )
     const { name } = yield* PortalLook
     const portal = yield* once(
       Effect.suspend(() =>
-        prepare({ contentType: "text/html; charset=utf-8", text: docsPage(portalDocument(baseUrl, name)) }),
+        prepare({ contentType: "text/html; charset=utf-8", text: referencePage(portalDocument(baseUrl, name)) }),
       ),
     )
-    const script = yield* once(prepare({ contentType: "text/javascript; charset=utf-8", text: docsScript }))
+    const script = yield* once(prepare({ contentType: "text/javascript; charset=utf-8", text: referenceScript }))
     yield* router.add("GET", "/openapi.json", Effect.flatten(json))
     yield* router.add("GET", "/docs", Effect.flatten(page))
     yield* router.add("GET", "/docs/portal", Effect.flatten(portal))
@@ -332,7 +334,7 @@ const chooser = languages
   .join("")
 
 /** The page about the operations of a document. It needs no script; with one, it searches and sends requests. */
-const docsPage = (document: Document): string => {
+const referencePage = (document: Document): string => {
   const { info, servers } = document
   const groups = groupsOf(document).filter(({ entries }) => entries.length > 0)
   const menu = groups.map(

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import { isIP } from "node:net"
 import { urlFault } from "#src/domain/webhooks/ReceiverUrl.ts"
-import { addressFault, mayCall } from "#src/domain/addresses.ts"
+import { addressFault, mayCall } from "#src/domain/refusedAddresses.ts"
 
 const guarded = { allowPrivateNetworks: false }
 const open = { allowPrivateNetworks: true }
