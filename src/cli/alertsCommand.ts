@@ -4,6 +4,7 @@ import type { Alert } from "../domain/alerts/Alert.ts"
 import { op } from "./operation.ts"
 import { columns, CommandFailed, plain, usage } from "./output.ts"
 import { readSecret } from "./secretInput.ts"
+import { group } from "./flags.ts"
 
 const ofAllOrgs = "serviceAlerts"
 const one = { args: { alert: "id" }, ofAllOrgs } as const
@@ -74,8 +75,10 @@ const test = op("alerts.test", {
   show: ({ error }) => (error === null ? "The target was reached." : ""),
 })
 
-/** Lists, creates, changes, deletes and tests alerts. */
-export const alerts = Command.make("alerts").pipe(
-  Command.withDescription("Alerts: who is told when something is wrong"),
-  Command.withSubcommands([list, create, update, remove, test]),
-)
+export const alerts = group("alerts", "Alerts: who is told when something is wrong", [
+  list,
+  create,
+  update,
+  remove,
+  test,
+])

@@ -6,6 +6,7 @@ import { refusalOf, withoutRedirects } from "../sdk/withoutRedirects.ts"
 import { requestDeadline } from "./call.ts"
 import { CommandFailed, plain, print, usage } from "./output.ts"
 import { connection } from "./connection.ts"
+import { textArgument } from "./flags.ts"
 
 const methods = ["GET", "POST", "PUT", "PATCH", "DELETE"] as const
 
@@ -20,7 +21,7 @@ export const api = Command.make(
   "api",
   {
     method: Argument.Literals("method", methods).pipe(Argument.withDescription("GET, POST, PUT, PATCH or DELETE")),
-    path: Argument.String("path").pipe(Argument.withDescription("The path with its query: /api/v0/projects?limit=5")),
+    path: textArgument("path", "The path with its query: /api/v0/projects?limit=5"),
     data: Flag.String("data").pipe(
       Flag.withAlias("d"),
       Flag.withDescription("The JSON body; - reads it from standard input"),

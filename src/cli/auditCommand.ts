@@ -1,9 +1,9 @@
 import { Console, Effect, Schema, Stream } from "effect"
-import { Command } from "effect/cli"
 import { AuditEntry } from "../domain/audit/AuditEntry.ts"
 import { ask } from "./call.ts"
 import { op } from "./operation.ts"
 import { columns, CommandFailed } from "./output.ts"
+import { group } from "./flags.ts"
 
 const list = op("audit.list", {
   about: "List the changes in an org, newest first",
@@ -33,8 +33,4 @@ const exportAll = op("audit.export", {
     ),
 })
 
-/** Reads the audit log. */
-export const audit = Command.make("audit").pipe(
-  Command.withDescription("The audit log: who changed what in an org"),
-  Command.withSubcommands([list, exportAll]),
-)
+export const audit = group("audit", "The audit log: who changed what in an org", [list, exportAll])

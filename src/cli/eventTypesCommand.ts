@@ -1,5 +1,5 @@
 import { Console, Effect, Struct } from "effect"
-import { Argument, Command } from "effect/cli"
+import { Command } from "effect/cli"
 import { parse as parseYaml } from "effect/encoding/Yaml"
 import { readdirSync, readFileSync, statSync } from "node:fs"
 import { join } from "node:path"
@@ -7,7 +7,7 @@ import { isRawNumber, parseJson } from "../domain/exactJson.ts"
 import { type CatalogueType, CreateEventType } from "../domain/webhooks/EventTypes.ts"
 import { atPointer, isObject } from "../domain/webhooks/jsonSchema.ts"
 import { ask } from "./call.ts"
-import { actFor, actForFlag } from "./flags.ts"
+import { tenantGroup, textArgument } from "./flags.ts"
 import { op } from "./operation.ts"
 import { columns, CommandFailed, plain, usage } from "./output.ts"
 
@@ -141,7 +141,7 @@ const catalogue = Effect.gen(function* () {
 
 const push = Command.make(
   "push",
-  { path: Argument.String("path").pipe(Argument.withDescription("A folder of JSON and YAML files, or one file")) },
+  { path: textArgument("path", "A folder of JSON and YAML files, or one file") },
   Effect.fnUntraced(function* ({ path }) {
     const types = yield* readAll(path)
     const stored = new Map((yield* catalogue).map((type) => [type.name, type]))
@@ -175,10 +175,11 @@ const push = Command.make(
   Command.withExamples([{ command: "gatehouse event-types push events/" }]),
 )
 
-/** The catalogue of event types. */
-export const eventTypes = Command.make("event-types").pipe(
-  Command.withDescription("The catalogue of event types: of the API key, or of --org"),
-  Command.withSharedFlags(actForFlag),
-  Command.withSubcommands([push, list, get, create, update, remove]),
-  actFor,
-)
+export const eventTypes = tenantGroup("event-types", "The catalogue of event types", [
+  push,
+  list,
+  get,
+  create,
+  update,
+  remove,
+])

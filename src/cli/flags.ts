@@ -1,9 +1,22 @@
 import { Config, Context, Effect, Option, Schema, SchemaAST } from "effect"
-import { Command, Flag } from "effect/cli"
+import { Argument, Command, Flag } from "effect/cli"
 import { readFileSync } from "node:fs"
 import { Timestamp } from "../domain/Schemas.ts"
 import { keepNumbers } from "../domain/exactJson.ts"
 import { fit, shapeOf } from "../domain/jsonShape.ts"
+
+/** An optional flag. */
+export const textFlag = (name: string, about: string) =>
+  Flag.String(name).pipe(Flag.withDescription(about), Flag.optional)
+
+/** An optional flag with a whole number. */
+export const intFlag = (name: string, about: string) => Flag.Int(name).pipe(Flag.withDescription(about), Flag.optional)
+
+/** A flag that is off by default. */
+export const switchFlag = (name: string, about: string) =>
+  Flag.Boolean(name).pipe(Flag.withDescription(about), Flag.withDefault(false))
+
+export const textArgument = (name: string, about: string) => Argument.String(name).pipe(Argument.withDescription(about))
 
 /** The root command, with the flags that every command takes. */
 export const root = Command.make("gatehouse").pipe(
@@ -20,10 +33,7 @@ export const root = Command.make("gatehouse").pipe(
       Flag.withFallbackConfig(Config.String("GATEHOUSE_PROFILE")),
       Flag.optional,
     ),
-    json: Flag.Boolean("json").pipe(
-      Flag.withDescription("Print the exact response of the service as one JSON document"),
-      Flag.withDefault(false),
-    ),
+    json: switchFlag("json", "Print the exact response of the service as one JSON document"),
   }),
 )
 
@@ -156,8 +166,8 @@ export const page = {
     Flag.withDescription("The maximum number of entries, 1 to 100 (default: 50)"),
     Flag.withDefault(50),
   ),
-  cursor: Flag.String("cursor").pipe(Flag.withDescription("Continue after the last list"), Flag.optional),
-  all: Flag.Boolean("all").pipe(Flag.withDescription("List everything, page by page"), Flag.withDefault(false)),
+  cursor: textFlag("cursor", "Continue after the last list"),
+  all: switchFlag("all", "List everything, page by page"),
 }
 
 /** The values of `page`. */
@@ -186,21 +196,29 @@ export const given = <A extends Readonly<Record<string, Option.Option<unknown>>>
   ) as { readonly [K in keyof A]?: Option.Option.Value<A[K]> }
 
 /** The flag that chooses the org of a command. */
-export const orgFlag = Flag.String("org").pipe(
-  Flag.withDescription("The id of the org; not needed if there is only one org"),
-  Flag.optional,
-)
+export const orgFlag = textFlag("org", "The id of the org; not needed if there is only one org")
 
 /** The org that the administrator acts for under `/v1`. */
 export const ActFor = Context.Reference<Option.Option<string>>("gatehouse/cli/ActFor", { defaultValue: Option.none })
 
-/** The flag of the commands under `/v1`. An API key has its org. */
-export const actForFlag = {
-  org: Flag.String("org").pipe(
-    Flag.withDescription("With the administrator's token: the id of the org to act for"),
-    Flag.optional,
-  ),
-}
+/** A group of commands. */
+export const group = <const C extends ReadonlyArray<Command.Command.SubcommandEntry>>(
+  name: string,
+  about: string,
+  commands: C,
+) => Command.make(name).pipe(Command.withDescription(about), Command.withSubcommands(commands))
 
-/** Makes the requests of a group of commands for the org in `--org`. */
-export const actFor = Command.provideSync(ActFor, ({ org }: { readonly org: Option.Option<string> }) => org)
+/** A group of commands under `/v1`: of the org of an API key, or of the one in `--org`. */
+export const tenantGroup = <const C extends ReadonlyArray<Command.Command.SubcommandEntry>>(
+  name: string,
+  about: string,
+  commands: C,
+) =>
+  Command.make(name).pipe(
+    Command.withDescription(`${about}: of the API key, or of --org`),
+    Command.withSharedFlags({
+      org: textFlag("org", "With the administrator's token: the id of the org to act for"),
+    }),
+    Command.withSubcommands(commands),
+    Command.provideSync(ActFor, ({ org }) => org),
+  )

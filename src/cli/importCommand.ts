@@ -13,7 +13,7 @@ import { urlFault } from "../domain/webhooks/ReceiverUrl.ts"
 import { CreateWebhookEndpoint, EndpointHeaders } from "../domain/webhooks/WebhookEndpoint.ts"
 import { ask, faultsOf } from "./call.ts"
 import { checkAddress } from "./connection.ts"
-import { ActFor, JsonText } from "./flags.ts"
+import { ActFor, JsonText, group, switchFlag, textFlag } from "./flags.ts"
 import { CommandFailed, plain, print, table, usage } from "./output.ts"
 import { readSecret } from "./secretInput.ts"
 
@@ -667,16 +667,11 @@ const importFrom = (source: string, from: string, read: Read, about: string) =>
         Flag.withDescription("The id of the project there (Convoy)"),
         Flag.withDefault(""),
       ),
-      into: Flag.String("into").pipe(
-        Flag.withDescription(
-          "An org that exists, for all endpoints, with their owners as channels (default: a new org for each owner)",
-        ),
-        Flag.optional,
+      into: textFlag(
+        "into",
+        "An org that exists, for all endpoints, with their owners as channels (default: a new org for each owner)",
       ),
-      dryRun: Flag.Boolean("dry-run").pipe(
-        Flag.withDescription("Change nothing, only say what would be"),
-        Flag.withDefault(false),
-      ),
+      dryRun: switchFlag("dry-run", "Change nothing, only say what would be"),
     },
     Effect.fnUntraced(function* ({ dryRun: isDryRun, from, into, project }) {
       if (project !== "" && read !== convoy) return yield* usage("--project is for the import from Convoy alone")
@@ -716,17 +711,16 @@ const importFrom = (source: string, from: string, read: Read, about: string) =>
     }),
   ).pipe(Command.withDescription(about))
 
-/** The command `import`: webhook endpoints of other services. */
-export const imports = Command.make("import").pipe(
-  Command.withDescription(
-    "Import the webhook endpoints of another service; its token comes from GATEHOUSE_IMPORT_TOKEN",
-  ),
-  Command.withSubcommands([
+export const imports = group(
+  "import",
+  "Import the webhook endpoints of another service; its token comes from GATEHOUSE_IMPORT_TOKEN",
+  [
     importFrom("svix", "https://api.svix.com", svix, "Import the applications and endpoints of Svix"),
     importFrom("convoy", "https://us.getconvoy.cloud", convoy, "Import the endpoints of a project of Convoy"),
     importFrom("outpost", "http://localhost:3333", outpost, "Import the tenants and webhook destinations of Outpost"),
     importFrom("hookdeck", "https://api.hookdeck.com", hookdeck, "Import the destinations of Hookdeck"),
-  ]),
+  ],
+).pipe(
   Command.withExamples([
     { command: "GATEHOUSE_IMPORT_TOKEN=… gatehouse import svix --dry-run" },
     {

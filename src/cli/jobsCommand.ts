@@ -1,8 +1,8 @@
 import { DateTime, Option, Struct } from "effect"
-import { Argument, Command, Flag } from "effect/cli"
+import { Flag } from "effect/cli"
 import { FailJob } from "../domain/jobs/Job.ts"
 import { call } from "./call.ts"
-import { actFor, actForFlag, given, payloadFlags } from "./flags.ts"
+import { given, payloadFlags, tenantGroup, textArgument } from "./flags.ts"
 import { op } from "./operation.ts"
 import { columns, plain, table, usage } from "./output.ts"
 import { withCallback } from "./secretInput.ts"
@@ -77,7 +77,7 @@ const log = op("jobs.log", {
   ...one,
   omit: ["lines"],
   more: {
-    text: Argument.String("text").pipe(Argument.withDescription("The line")),
+    text: textArgument("text", "The line"),
     level: Flag.Literals("level", ["debug", "info", "warn", "error"]).pipe(
       Flag.withDescription("How important the line is; default info"),
       Flag.optional,
@@ -212,26 +212,20 @@ const finish = op("jobs.complete", {
   show: finished,
 })
 
-/** Creates, shows and ends jobs. */
-export const jobs = Command.make("jobs").pipe(
-  Command.withDescription("Jobs and their outcomes: of the API key, or of --org"),
-  Command.withSharedFlags(actForFlag),
-  Command.withSubcommands([
-    create,
-    list,
-    get,
-    claim,
-    heartbeat,
-    finish,
-    cancel,
-    retry,
-    causes,
-    queue,
-    sweeps,
-    cancelSweep,
-    log,
-    logs,
-    step,
-  ]),
-  actFor,
-)
+export const jobs = tenantGroup("jobs", "Jobs and their outcomes", [
+  create,
+  list,
+  get,
+  claim,
+  heartbeat,
+  finish,
+  cancel,
+  retry,
+  causes,
+  queue,
+  sweeps,
+  cancelSweep,
+  log,
+  logs,
+  step,
+])

@@ -7,22 +7,16 @@ import type { UsageInterval } from "../domain/keys/KeyUsage.ts"
 import type { Role } from "../domain/keys/Roles.ts"
 import { fit, shapeOf } from "../domain/jsonShape.ts"
 import { ask, call, faultsOf, resolveOrg } from "./call.ts"
-import { Json, JsonText, orgFlag, textOrFile } from "./flags.ts"
+import { Json, JsonText, group, intFlag, orgFlag, switchFlag, textArgument, textFlag, textOrFile } from "./flags.ts"
 import { op } from "./operation.ts"
 import { columns, plain, print, table, usage } from "./output.ts"
 import { readSecret } from "./secretInput.ts"
 
 /** The limits of a key, each in two flags. */
 const limitFlags = {
-  rateLimit: Flag.Int("rate-limit").pipe(
-    Flag.withDescription("How many validations a window allows, over all replicas (default: unlimited)"),
-    Flag.optional,
-  ),
-  window: Flag.Int("window").pipe(Flag.withDescription("The window of --rate-limit, in seconds"), Flag.optional),
-  credits: Flag.Int("credits").pipe(
-    Flag.withDescription("What the key may use in all (default: unlimited)"),
-    Flag.optional,
-  ),
+  rateLimit: intFlag("rate-limit", "How many validations a window allows, over all replicas (default: unlimited)"),
+  window: intFlag("window", "The window of --rate-limit, in seconds"),
+  credits: intFlag("credits", "What the key may use in all (default: unlimited)"),
   refill: Flag.Literals("refill", ["day", "month", "never"]).pipe(
     Flag.withDescription(
       "When the credits are set to --credits again, at 00:00 UTC (default: never; of a change: as before)",
@@ -30,10 +24,7 @@ const limitFlags = {
     Flag.optional,
   ),
 }
-const addCredits = Flag.Int("add-credits").pipe(
-  Flag.withDescription("How many credits to add; a negative number takes them, down to 0"),
-  Flag.optional,
-)
+const addCredits = intFlag("add-credits", "How many credits to add; a negative number takes them, down to 0")
 
 interface Limits {
   readonly rateLimit: Option.Option<number>
@@ -97,10 +88,7 @@ const keyUsage = op("keys.orgUsage", {
   about: "Show how often keys were validated, by hour or day",
   examples: ["keys usage 01KAHBMKZ3D2X7S5QN8W4V6R9T --every day"],
   more: {
-    id: Argument.String("key-id").pipe(
-      Argument.withDescription("The id of the key (default: all keys of the org)"),
-      Argument.optional,
-    ),
+    id: Argument.optional(textArgument("key-id", "The id of the key (default: all keys of the org)")),
   },
   run: (send, fields, { id }) => {
     if (Option.isNone(id)) return send(fields)
@@ -121,11 +109,8 @@ const create = op("keys.createForProject", {
   about: "Create an API key of a project or of an org, and print it",
   omit: ["projectId", "rateLimit", "credits"],
   more: {
-    project: Flag.String("project").pipe(
-      Flag.withDescription("The id of the project, for a project key"),
-      Flag.optional,
-    ),
-    org: Flag.String("org").pipe(Flag.withDescription("The id of the org, for an org key"), Flag.optional),
+    project: textFlag("project", "The id of the project, for a project key"),
+    org: textFlag("org", "The id of the org, for an org key"),
     ...limitFlags,
   },
   run: (send, settings, { org, project, ...flags }) => {
@@ -175,14 +160,9 @@ const batchStarts = (keys: ReadonlyArray<unknown>) => {
 const importKeys = Command.make(
   "import",
   {
-    file: Argument.String("file").pipe(
-      Argument.withDescription("A JSON list of keys: hash, algorithm, name and settings; - is standard input"),
-    ),
+    file: textArgument("file", "A JSON list of keys: hash, algorithm, name and settings; - is standard input"),
     org: orgFlag,
-    dryRun: Flag.Boolean("dry-run").pipe(
-      Flag.withDescription("Check everything and import nothing"),
-      Flag.withDefault(false),
-    ),
+    dryRun: switchFlag("dry-run", "Check everything and import nothing"),
   },
   Effect.fnUntraced(function* ({ dryRun, file, org }) {
     const text = yield* Effect.try({
@@ -323,14 +303,17 @@ const removeRole = op("roles.remove", {
   show: (_, { name }) => `The role ${name} is deleted: it grants nothing.`,
 })
 
-/** Lists, sets and deletes the roles of an org. */
-export const roles = Command.make("roles").pipe(
-  Command.withDescription("Roles: named sets of permissions for API keys"),
-  Command.withSubcommands([listRoles, putRole, removeRole]),
-)
+export const roles = group("roles", "Roles: named sets of permissions for API keys", [listRoles, putRole, removeRole])
 
-/** Creates, lists, changes, rotates, deletes, validates and exchanges API keys, and shows their usage. */
-export const keys = Command.make("keys").pipe(
-  Command.withDescription("API keys of projects and orgs"),
-  Command.withSubcommands([create, importKeys, list, show, update, rotate, remove, validate, token, keyUsage]),
-)
+export const keys = group("keys", "API keys of projects and orgs", [
+  create,
+  importKeys,
+  list,
+  show,
+  update,
+  rotate,
+  remove,
+  validate,
+  token,
+  keyUsage,
+])

@@ -9,7 +9,7 @@ import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { type VerifiedWebhook, verifyWebhook, WebhookVerificationError } from "../sdk/webhooks.ts"
 import { ask } from "./call.ts"
 import { checkAddress } from "./connection.ts"
-import { Json } from "./flags.ts"
+import { Json, textFlag } from "./flags.ts"
 import { CommandFailed, plain, print, usage } from "./output.ts"
 import { newSecret } from "./secretInput.ts"
 
@@ -35,14 +35,8 @@ export const listen = Command.make(
   "listen",
   {
     port,
-    forwardTo: Flag.String("forward-to").pipe(
-      Flag.withDescription("Pass verified webhooks on to this URL, and answer with its status"),
-      Flag.optional,
-    ),
-    replay: Flag.String("replay").pipe(
-      Flag.withDescription("Send this past delivery to --forward-to once, signed now, and stop"),
-      Flag.optional,
-    ),
+    forwardTo: textFlag("forward-to", "Pass verified webhooks on to this URL, and answer with its status"),
+    replay: textFlag("replay", "Send this past delivery to --forward-to once, signed now, and stop"),
   },
   Effect.fnUntraced(function* ({ forwardTo, port, replay }) {
     if (Option.isSome(forwardTo)) yield* checkAddress(forwardTo.value)

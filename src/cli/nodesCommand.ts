@@ -1,9 +1,10 @@
 import { Effect, Predicate } from "effect"
-import { Argument, Command, Flag } from "effect/cli"
+import { Command, Flag } from "effect/cli"
 import * as Config from "../boot/config.ts"
 import { CommandFailed, print } from "./output.ts"
+import { group, textArgument } from "./flags.ts"
 
-const node = Argument.String("node").pipe(Argument.withDescription("The node's name in NODES"))
+const node = textArgument("node", "The node's name in NODES")
 
 type NodesModule = typeof import("../infrastructure/database/manageNodes.ts")
 
@@ -52,7 +53,7 @@ const close = Command.make("close", { node }, ({ node }) => setOpen(node, false)
 export const moveOrg = Command.make(
   "move",
   {
-    org: Argument.String("org").pipe(Argument.withDescription("The id of the org")),
+    org: textArgument("org", "The id of the org"),
     to: Flag.String("to").pipe(
       Flag.withDescription("The node's name in NODES; platform for the database of DATABASE_URL"),
     ),
@@ -69,8 +70,4 @@ export const moveOrg = Command.make(
   ),
 )
 
-/** Commands for the databases that have the rows of some orgs. */
-export const nodes = Command.make("nodes").pipe(
-  Command.withDescription("The nodes of NODES; reads the environment variables of serve"),
-  Command.withSubcommands([open, close]),
-)
+export const nodes = group("nodes", "The nodes of NODES; reads the environment variables of serve", [open, close])

@@ -1,5 +1,5 @@
 import { Context, Effect, Option, Predicate, type Schema, SchemaAST } from "effect"
-import { Argument, Command, Flag, type Param } from "effect/cli"
+import { Argument, Command, type Param } from "effect/cli"
 import { type HttpApiClient, type HttpApiEndpoint, OpenApi } from "effect/http-api"
 import { Api } from "../http/api/Api.ts"
 import { Callers } from "../http/api/security.ts"
@@ -15,6 +15,7 @@ import {
   kebab,
   orgFlag,
   page,
+  switchFlag,
   type PageFlags,
   wholeList,
 } from "./flags.ts"
@@ -64,6 +65,8 @@ interface Options<N extends OperationName, M extends Parameters, O extends keyof
   readonly flags?: { readonly [F in keyof FieldsOf<N>]?: string }
   /** Fields that are no flags: they stay absent, or `run` sets them. */
   readonly omit?: ReadonlyArray<O>
+  /** The values of fields that are required, in a command without their flags. */
+  readonly defaults?: { readonly [F in keyof FieldsOf<N>]?: FieldsOf<N>[F] }
   /** Of the fields in `omit`: those that `--clear` takes, because `run` sets them. */
   readonly clearable?: ReadonlyArray<O>
   /** The group that has the operation for every org, without an org: `--all-orgs` is an operation of that group. */
@@ -133,10 +136,7 @@ const orList = new Intl.ListFormat("en-GB", { type: "disjunction" })
 /** What the service says of a change. */
 const saidBy = (body: unknown) => (Predicate.hasProperty(body, "message") ? plain(String(body.message)) : "")
 
-const allOrgsFlag = Flag.Boolean("all-orgs").pipe(
-  Flag.withDescription("Those of the administrator, which watch every org"),
-  Flag.withDefault(false),
-)
+const allOrgsFlag = switchFlag("all-orgs", "Those of the administrator, which watch every org")
 
 /** The command of an operation: its flags, their help and its own are those of the API's definition. */
 export const op = <
@@ -151,6 +151,7 @@ export const op = <
     about,
     args = {},
     clearable = [],
+    defaults = {},
     examples = [],
     flags = {},
     more,
@@ -172,7 +173,7 @@ export const op = <
   const named: ReadonlyArray<string> = Object.values(args)
   const [argument] = Object.keys(args)
   // --org has the org of the path, or it is the only one.
-  const isOfOrg = path?.has("orgId") === true && !named.includes("orgId")
+  const isOfOrg = path?.has("orgId") === true && ![...named, ...omit].includes("orgId")
   const isPaged = all.has("cursor")
   const isChange = identifier === "update" || identifier === "rotate"
 
@@ -188,7 +189,12 @@ export const op = <
   const names: Readonly<Record<string, string | undefined>> = { ...shortNames, ...flags }
   const nameOf = (field: string, ast: SchemaAST.AST) => names[field] ?? flagNameOf(field, ast)
   const flagsOf = (fields: ReadonlyMap<string, SchemaAST.AST>) =>
-    Object.fromEntries(Array.from(fields, ([field, ast]) => [field, flagOf(nameOf(field, ast), ast)]))
+    Object.fromEntries(
+      Array.from(fields, ([field, ast]) => {
+        const isDefaulted = Object.hasOwn(defaults, field)
+        return [field, flagOf(nameOf(field, ast), ast, isDefaulted || isOptional(ast))]
+      }),
+    )
   const hints = Array.from(settable, ([field, ast]) => `--${nameOf(field, ast)}`).slice(0, 3)
   const words = new Map([
     ...Object.keys(more ?? {}).map((field) => [field, `--${kebab(field)}`] as const),
@@ -262,6 +268,7 @@ export const op = <
           ...named,
           ...("orgId" in input.org && !isOfAll ? { orgId: yield* resolveOrg(input.org.orgId) } : {}),
           ...cleared,
+          ...defaults,
           ...given(input.fields),
           ...(isFiltered || (filter.size > 0 && !isNamed) ? { filter: filtered } : {}),
         } as FieldsOf<N>

@@ -7,6 +7,7 @@ import { type Outbox, type OutboxMetrics, type OutboxConnection, startOutbox } f
 import { connection } from "./connection.ts"
 import { serveLocally } from "./listenCommand.ts"
 import { CommandFailed, plain, usage } from "./output.ts"
+import { group, intFlag, switchFlag } from "./flags.ts"
 
 const quoted = (name: string) => `"${name.replaceAll('"', '""')}"`
 const list = (names: Iterable<string>) => Array.from(names, (name) => `'${name}'`).join(", ")
@@ -217,14 +218,8 @@ const run = Command.make(
       Flag.withDescription("Batches of events, and of jobs, at the same time, 1 to 20 (default: 1)"),
       Flag.withDefault(1),
     ),
-    ordered: Flag.Boolean("ordered").pipe(
-      Flag.withDescription("One relay at a time sends, in the order of the ids"),
-      Flag.withDefault(false),
-    ),
-    metricsPort: Flag.Int("metrics-port").pipe(
-      Flag.withDescription("Serve metrics for Prometheus on this loopback port"),
-      Flag.optional,
-    ),
+    ordered: switchFlag("ordered", "One relay at a time sends, in the order of the ids"),
+    metricsPort: intFlag("metrics-port", "Serve metrics for Prometheus on this loopback port"),
   },
   Effect.fnUntraced(function* ({ concurrency, metricsPort, ordered }) {
     const { baseUrl, token } = yield* connection
@@ -245,8 +240,4 @@ const run = Command.make(
   ),
 )
 
-/** Events and jobs that commit with rows of your own. */
-export const outbox = Command.make("outbox").pipe(
-  Command.withDescription("Events and jobs that commit with rows of your own database"),
-  Command.withSubcommands([install, run]),
-)
+export const outbox = group("outbox", "Events and jobs that commit with rows of your own database", [install, run])

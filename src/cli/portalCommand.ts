@@ -1,5 +1,4 @@
-import { Command } from "effect/cli"
-import { actFor, actForFlag } from "./flags.ts"
+import { tenantGroup } from "./flags.ts"
 import { op } from "./operation.ts"
 import { columns } from "./output.ts"
 
@@ -26,10 +25,4 @@ const links = op("portal.listLinks", {
 
 const revoke = op("portal.revokeLink", { name: "revoke", args: { link: "link_id" } })
 
-/** Links that open the portal of an org. */
-export const portal = Command.make("portal").pipe(
-  Command.withDescription("Portal links: of the API key, or of --org"),
-  Command.withSharedFlags(actForFlag),
-  Command.withSubcommands([link, links, revoke]),
-  actFor,
-)
+export const portal = tenantGroup("portal", "Portal links", [link, links, revoke])

@@ -4,12 +4,12 @@ import type { Project } from "../domain/projects/Project.ts"
 import type { RepositoryLink } from "../domain/projects/RepositoryLink.ts"
 import type { ProjectDocs } from "../domain/docs/ProjectDocs.ts"
 import { ask, call, callPages } from "./call.ts"
-import { given, page, time } from "./flags.ts"
+import { given, group, page, switchFlag, textArgument, textFlag, time } from "./flags.ts"
 import { op } from "./operation.ts"
 import { columns, plain, usage } from "./output.ts"
 
 const one = { args: { project: "projectId" } } as const
-const projectArgument = Argument.String("project").pipe(Argument.withDescription("The id of the project"))
+const projectArgument = textArgument("project", "The id of the project")
 
 const showLink = (link: RepositoryLink) =>
   columns([link], {
@@ -26,14 +26,8 @@ const link = op("projects.putLink", {
   examples: ["projects link 01KAHBMKZ3D2X7S5QN8W4V6R9V octo-org/docs --environment production"],
   omit: ["provider", "hostOwner", "hostRepo"],
   more: {
-    repository: Argument.String("repository").pipe(
-      Argument.withDescription("The repository as owner/name; absent: show the link"),
-      Argument.optional,
-    ),
-    provider: Flag.String("provider").pipe(
-      Flag.withDescription("The CI provider of the repository (default: github)"),
-      Flag.optional,
-    ),
+    repository: Argument.optional(textArgument("repository", "The repository as owner/name; absent: show the link")),
+    provider: textFlag("provider", "The CI provider of the repository (default: github)"),
   },
   run: (send, fields, { provider, repository }) => {
     if (Option.isNone(repository)) {
@@ -97,13 +91,10 @@ const questions = Command.make(
   "questions",
   {
     project: projectArgument,
-    notFound: Flag.Boolean("not-found").pipe(
-      Flag.withDescription("Only questions that found nothing"),
-      Flag.withDefault(false),
-    ),
-    mostAsked: Flag.Boolean("most-asked").pipe(
-      Flag.withDescription("Count equal questions, the most asked first; not with --thumb, --cursor or --all"),
-      Flag.withDefault(false),
+    notFound: switchFlag("not-found", "Only questions that found nothing"),
+    mostAsked: switchFlag(
+      "most-asked",
+      "Count equal questions, the most asked first; not with --thumb, --cursor or --all",
     ),
     thumb: Flag.Literals("thumb", ["up", "down"]).pipe(
       Flag.withDescription("Only questions whose answer got this feedback"),
@@ -147,11 +138,13 @@ const eraseQuestions = op("docs.eraseQuestions", {
   show: (_, { projectId }) => ({ out: projectId, note: "The questions of the project's readers are erased." }),
 })
 
-/** Documentation that is stored with a project. */
-const docs = Command.make("docs").pipe(
-  Command.withDescription("The documentation of a project, for chats and assistants"),
-  Command.withSubcommands([setDocs, getDocs, questions, eraseQuestions, removeDocs]),
-)
+const docs = group("docs", "The documentation of a project, for chats and assistants", [
+  setDocs,
+  getDocs,
+  questions,
+  eraseQuestions,
+  removeDocs,
+])
 
 const create = op("projects.create", {
   args: { name: "name" },
@@ -194,17 +187,22 @@ const remove = op("projects.remove", {
   show: (_, { projectId }) => ({ out: projectId, note: "The project is deleted with its keys and deployments." }),
 })
 
-/** Creates, shows, lists, changes, links and deletes projects. */
-export const projects = Command.make("projects").pipe(
-  Command.withDescription("Projects, which have keys and deployments"),
-  Command.withSubcommands([create, list, get, update, link, unlink, docs, remove]),
-)
+export const projects = group("projects", "Projects, which have keys and deployments", [
+  create,
+  list,
+  get,
+  update,
+  link,
+  unlink,
+  docs,
+  remove,
+])
 
 const listDeployments = Command.make(
   "list",
   {
     project: projectArgument,
-    branch: Flag.String("branch").pipe(Flag.withDescription("Only deployments of this branch"), Flag.optional),
+    branch: textFlag("branch", "Only deployments of this branch"),
     preview: Flag.Boolean("preview").pipe(
       Flag.withDescription("Only previews; --no-preview: no previews"),
       Flag.optional,
@@ -246,8 +244,4 @@ const promote = op("deployments.promote", {
   }),
 })
 
-/** Lists and promotes deployments. */
-export const deployments = Command.make("deployments").pipe(
-  Command.withDescription("Deployments that CI runs have registered"),
-  Command.withSubcommands([listDeployments, promote]),
-)
+export const deployments = group("deployments", "Deployments that CI runs have registered", [listDeployments, promote])

@@ -1,9 +1,9 @@
 import { Console, Effect, Option } from "effect"
-import { Command, Flag } from "effect/cli"
+import { Command } from "effect/cli"
 import { appendFileSync } from "node:fs"
 import { isCi, register as registerDeployment } from "../sdk/register.ts"
 import { CommandFailed, plain, print } from "./output.ts"
-import { given, Url } from "./flags.ts"
+import { Url, given, textFlag } from "./flags.ts"
 
 /** Fails, and marks the failure in the log of the run. Source: GitHub's "Workflow commands". */
 const failed = Effect.fnUntraced(function* (fault: string) {
@@ -32,9 +32,9 @@ const writeOutputs = (outputs: Readonly<Record<string, string>>) =>
 export const register = Command.make(
   "register",
   {
-    audience: Flag.String("audience").pipe(
-      Flag.withDescription("The audience of the token: one of the service's OIDC_AUDIENCE (default: its address)"),
-      Flag.optional,
+    audience: textFlag(
+      "audience",
+      "The audience of the token: one of the service's OIDC_AUDIENCE (default: its address)",
     ),
   },
   Effect.fnUntraced(function* ({ audience }) {

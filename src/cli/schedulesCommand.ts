@@ -1,5 +1,4 @@
-import { Command } from "effect/cli"
-import { actFor, actForFlag } from "./flags.ts"
+import { tenantGroup } from "./flags.ts"
 import { op } from "./operation.ts"
 import { columns, table } from "./output.ts"
 import { withCallback } from "./secretInput.ts"
@@ -56,10 +55,11 @@ const remove = op("schedules.delete", {
   show: (_, { schedule_id }) => `The schedule ${schedule_id} is deleted. Its jobs stay.`,
 })
 
-/** Manages schedules. */
-export const schedules = Command.make("schedules").pipe(
-  Command.withDescription("Schedules, which create jobs: of the API key, or of --org"),
-  Command.withSharedFlags(actForFlag),
-  Command.withSubcommands([create, list, get, update, run, remove]),
-  actFor,
-)
+export const schedules = tenantGroup("schedules", "Schedules, which create jobs", [
+  create,
+  list,
+  get,
+  update,
+  run,
+  remove,
+])

@@ -5,6 +5,7 @@ import * as Config from "../boot/config.ts"
 import { counted } from "../domain/counted.ts"
 import type { OtherReplica, Reencrypted } from "../infrastructure/crypto/Reencryption.ts"
 import { CommandFailed, print, table } from "./output.ts"
+import { group } from "./flags.ts"
 
 /** Limit of the ids in an error message. */
 const maxListedIds = 10
@@ -82,8 +83,4 @@ const reencrypt = Command.make(
   ),
 )
 
-/** Commands for the secrets in the database. */
-export const secrets = Command.make("secrets").pipe(
-  Command.withDescription("Stored secrets; reads the environment variables of serve"),
-  Command.withSubcommands([reencrypt]),
-)
+export const secrets = group("secrets", "Stored secrets; reads the environment variables of serve", [reencrypt])

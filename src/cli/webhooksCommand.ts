@@ -1,9 +1,8 @@
 import { Effect } from "effect"
-import { Command, Flag } from "effect/cli"
 import { counted } from "../domain/counted.ts"
 import type { DeliveryCause } from "../domain/webhooks/DeliveryLog.ts"
 import { urlFault } from "../domain/webhooks/ReceiverUrl.ts"
-import { actFor, actForFlag, JsonText } from "./flags.ts"
+import { switchFlag, tenantGroup } from "./flags.ts"
 import { op } from "./operation.ts"
 import { columns, CommandFailed, plain, table, usage } from "./output.ts"
 import { withSigningSecret } from "./secretInput.ts"
@@ -108,10 +107,7 @@ const create = op("webhooks.create", {
   examples: ["webhooks create https://example.com/webhooks"],
   omit: ["signing_secret", "generate_signing_secret", "active"],
   more: {
-    inactive: Flag.Boolean("inactive").pipe(
-      Flag.withDescription("Create the endpoint inactive; it receives nothing until you activate it"),
-      Flag.withDefault(false),
-    ),
+    inactive: switchFlag("inactive", "Create the endpoint inactive; it receives nothing until you activate it"),
   },
   run: Effect.fnUntraced(function* (send, fields, { inactive }) {
     yield* checkUrl(fields.url)
@@ -173,11 +169,9 @@ const update = op("webhooks.update", {
   flags: { url: "to" },
   omit: ["signing_secret"],
   more: {
-    newSecret: Flag.Boolean("new-secret").pipe(
-      Flag.withDescription(
-        "Set a new signing secret from GATEHOUSE_WEBHOOK_SECRET or standard input, or make one; the old one also signs for 24 hours",
-      ),
-      Flag.withDefault(false),
+    newSecret: switchFlag(
+      "new-secret",
+      "Set a new signing secret from GATEHOUSE_WEBHOOK_SECRET or standard input, or make one; the old one also signs for 24 hours",
     ),
   },
   run: Effect.fnUntraced(function* (send, fields, { newSecret }) {
@@ -208,43 +202,29 @@ const test = op("webhooks.test", {
       : plain(error ?? `The endpoint answered with status ${status}: ${body}`),
 })
 
-/** Creates, lists, changes, deletes and tests webhook endpoints; lists and retries deliveries. */
-export const webhooks = Command.make("webhooks").pipe(
-  Command.withDescription("Webhook endpoints and deliveries: of the API key, or of --org"),
-  Command.withSharedFlags(actForFlag),
-  Command.withSubcommands([
-    create,
-    list,
-    show,
-    update,
-    remove,
-    test,
-    deliveries,
-    delivery,
-    retry,
-    recover,
-    causes,
-    resend,
-    resends,
-    cancelResend,
-  ]),
-  actFor,
-)
+export const webhooks = tenantGroup("webhooks", "Webhook endpoints and deliveries", [
+  create,
+  list,
+  show,
+  update,
+  remove,
+  test,
+  deliveries,
+  delivery,
+  retry,
+  recover,
+  causes,
+  resend,
+  resends,
+  cancelResend,
+])
 
 const publish = op("events.publish", {
   args: { type: "type" },
   about: "Publish an event to the endpoints that want its type",
   examples: [`events publish invoice.paid --data '{"invoice":"in_42"}'`],
   flags: { idempotency_key: "key" },
-  omit: ["data"],
-  more: {
-    data: Flag.String("data").pipe(
-      Flag.withDescription("The data, as JSON"),
-      Flag.withSchema(JsonText),
-      Flag.withDefault(null),
-    ),
-  },
-  run: (send, fields, { data }) => send({ ...fields, data }),
+  defaults: { data: null },
   show: ({ event_id, message }) => ({ out: event_id, note: message }),
 })
 
@@ -254,10 +234,4 @@ const listEvents = op("events.list", {
 
 const types = op("events.types", { show: ({ types }) => columns(types, { TYPE: "type", LAST: "last_at" }) })
 
-/** Publishes and lists events. */
-export const events = Command.make("events").pipe(
-  Command.withDescription("Events of your own: of the API key, or of --org"),
-  Command.withSharedFlags(actForFlag),
-  Command.withSubcommands([publish, listEvents, types]),
-  actFor,
-)
+export const events = tenantGroup("events", "Events of your own", [publish, listEvents, types])

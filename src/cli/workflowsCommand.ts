@@ -1,6 +1,5 @@
-import { Command } from "effect/cli"
 import type { Workflow } from "../domain/jobs/WorkflowSettings.ts"
-import { actFor, actForFlag } from "./flags.ts"
+import { tenantGroup } from "./flags.ts"
 import { op } from "./operation.ts"
 import { columns, table } from "./output.ts"
 
@@ -43,10 +42,4 @@ const get = op("workflows.get", {
 
 const remove = op("workflows.delete", one)
 
-/** Limits what runs at once. */
-export const workflows = Command.make("workflows").pipe(
-  Command.withDescription("Limits of workflows: of the API key, or of --org"),
-  Command.withSharedFlags(actForFlag),
-  Command.withSubcommands([set, list, get, remove]),
-  actFor,
-)
+export const workflows = tenantGroup("workflows", "Limits of workflows", [set, list, get, remove])
