@@ -1,23 +1,32 @@
 import { Effect, Option } from "effect"
-import { Argument, Command, Flag } from "effect/cli"
+import { Argument, Flag } from "effect/cli"
 import { counted } from "../domain/counted.ts"
 import { type OrgDetail } from "../domain/orgs/Org.ts"
 import { type OrgLimitName, orgLimitNames } from "../domain/orgs/OrgLimits.ts"
-import { call, resolveOrg } from "./call.ts"
+import { resolveOrg } from "./call.ts"
 import { op } from "./operation.ts"
 import { columns, plain, table, usage } from "./output.ts"
-import { given, orgFlag } from "./flags.ts"
+import { given, group, orgFlag, textArgument, textFlag } from "./flags.ts"
 import { moveOrg } from "./nodesCommand.ts"
 
-const orgArgument = Argument.String("org").pipe(Argument.withDescription("The id of the org"), Argument.optional)
+/** The org as an argument, or in `--org`. */
+const orgFlags = { argument: Argument.optional(textArgument("org", "The id of the org")), org: orgFlag }
 
-/** The org of a command that takes its id as an argument or in `--org`, if it is given. */
-const namedOrg = Effect.fnUntraced(function* (argument: Option.Option<string>, flag: Option.Option<string>) {
-  if (Option.isSome(argument) && Option.isSome(flag) && argument.value !== flag.value) {
+interface OrgFlags {
+  readonly argument: Option.Option<string>
+  readonly org: Option.Option<string>
+}
+
+/** The org that is given. */
+const namedOrg = Effect.fnUntraced(function* ({ argument, org }: OrgFlags) {
+  if (Option.isSome(argument) && Option.isSome(org) && argument.value !== org.value) {
     return yield* usage("The argument and --org name different orgs: use one of them")
   }
-  return Option.orElse(argument, () => flag)
+  return Option.orElse(argument, () => org)
 })
+
+/** The org that is given, or else the only one. */
+const orgOf = (flags: OrgFlags) => Effect.flatMap(namedOrg(flags), resolveOrg)
 
 const create = op("orgs.create", {
   args: { name: "name" },
@@ -50,17 +59,14 @@ const orgOutput = (
   ].join("\n"),
 })
 
-const show = Command.make(
-  "show",
-  { id: orgArgument, org: orgFlag },
-  Effect.fnUntraced(function* ({ id, org }) {
-    const params = { orgId: yield* resolveOrg(yield* namedOrg(id, org)) }
-    yield* call(
-      (gatehouse) => gatehouse.orgs.get({ params }),
-      (detail) => orgOutput(detail, ""),
-    )
-  }),
-).pipe(Command.withDescription("Show the limits of an org and their current use"))
+const show = op("orgs.get", {
+  name: "show",
+  about: "Show the limits of an org and their current use",
+  omit: ["orgId"],
+  more: orgFlags,
+  run: (send, _, org) => Effect.flatMap(orgOf(org), (orgId) => send({ orgId })),
+  show: (detail) => orgOutput(detail, ""),
+})
 
 const isLimit = (name: string): name is OrgLimitName => (orgLimitNames as ReadonlyArray<string>).includes(name)
 
@@ -79,31 +85,25 @@ const limitsOf = Effect.fnUntraced(function* (texts: Readonly<Record<string, str
   return limits
 })
 
-const update = Command.make(
-  "update",
-  {
-    id: orgArgument,
-    org: orgFlag,
-    name: Flag.String("name").pipe(Flag.withDescription("The new name of the org"), Flag.optional),
-    owners: Flag.String("owners").pipe(
-      Flag.withDescription(
-        "The owners of repositories that belong to the org, separated by commas: octo-org,gitlab:acme; none removes all",
-      ),
-      Flag.optional,
+const update = op("orgs.update", {
+  about:
+    "Change the name, owners, key prefix, retention, strictness or limits of an org; needs the administrator's token",
+  examples: [
+    "orgs update --limit keys=20000 --limit projects=default",
+    "orgs update --owners octo-org,gitlab:acme",
+    "orgs update --retention-days 30",
+  ],
+  omit: ["orgId", "owners", "keyPrefix", "retentionDays", "limits"],
+  more: {
+    ...orgFlags,
+    owners: textFlag(
+      "owners",
+      "The owners of repositories that belong to the org, separated by commas: octo-org,gitlab:acme; none removes all",
     ),
-    keyPrefix: Flag.String("key-prefix").pipe(
-      Flag.withDescription("The prefix of new keys, such as acme_live; default: svc"),
-      Flag.optional,
-    ),
-    retentionDays: Flag.String("retention-days").pipe(
-      Flag.withDescription(
-        "How many days events and finished jobs are kept, if that is less than RETENTION_DAYS; default: RETENTION_DAYS",
-      ),
-      Flag.optional,
-    ),
-    strictEvents: Flag.Boolean("strict-events").pipe(
-      Flag.withDescription("Publish only events that are valid for the catalogue; --no-strict-events: any event"),
-      Flag.optional,
+    keyPrefix: textFlag("key-prefix", "The prefix of new keys, such as acme_live; default: svc"),
+    retentionDays: textFlag(
+      "retention-days",
+      "How many days events and finished jobs are kept, if that is less than RETENTION_DAYS; default: RETENTION_DAYS",
     ),
     limit: Flag.KeyValuePair("limit").pipe(
       Flag.withDescription(
@@ -112,59 +112,37 @@ const update = Command.make(
       Flag.optional,
     ),
   },
-  Effect.fnUntraced(function* ({ id, keyPrefix: prefix, limit, name, org, owners, retentionDays: days, strictEvents }) {
-    if (
-      Option.isNone(limit) &&
-      [name, owners, days, prefix, strictEvents].every((flag) => Option.isNone<unknown>(flag))
-    ) {
-      return yield* usage(
-        "Nothing to change: set --name, --owners, --key-prefix, --retention-days, --strict-events or --limit <limit>=<number>",
-      )
+  run: Effect.fnUntraced(function* (send, fields, { keyPrefix, limit, owners, retentionDays, ...org }) {
+    const days = Option.getOrElse(retentionDays, () => "default")
+    if (days !== "default" && !/^\d+$/.test(days)) {
+      return yield* usage(`--retention-days ${plain(days)} must be a whole number or default`)
     }
-    const list = Option.map(owners, (text) => (text === "none" ? [] : text.split(",").map((owner) => owner.trim())))
-    if (Option.isSome(days) && days.value !== "default" && !/^\d+$/.test(days.value)) {
-      return yield* usage(`--retention-days ${plain(days.value)} must be a whole number or default`)
-    }
-    const retentionDays = Option.map(days, (text) => (text === "default" ? null : Number(text)))
-    const keyPrefix = Option.map(prefix, (text) => (text === "default" ? null : text))
-    const limits = Option.isNone(limit) ? {} : { limits: yield* limitsOf(limit.value) }
-    const params = { orgId: yield* resolveOrg(yield* namedOrg(id, org)) }
-    yield* call(
-      (gatehouse) =>
-        gatehouse.orgs.update({
-          params,
-          payload: { ...given({ name, owners: list, keyPrefix, retentionDays, strictEvents }), ...limits },
-        }),
-      (detail) => orgOutput(detail, " is changed."),
-    )
+    const changes = given({
+      owners: Option.map(owners, (text) => (text === "none" ? [] : text.split(",").map((owner) => owner.trim()))),
+      keyPrefix: Option.map(keyPrefix, (text) => (text === "default" ? null : text)),
+      retentionDays: Option.map(retentionDays, (text) => (text === "default" ? null : Number(text))),
+    })
+    const limits = Option.isSome(limit) ? { limits: yield* limitsOf(limit.value) } : {}
+    return yield* send({ ...fields, ...changes, ...limits, orgId: yield* orgOf(org) })
   }),
-).pipe(
-  Command.withDescription(
-    "Change the name, owners, key prefix, retention, strictness or limits of an org; needs the administrator's token",
-  ),
-  Command.withExamples([
-    { command: "gatehouse orgs update --limit keys=20000 --limit projects=default" },
-    { command: "gatehouse orgs update --owners octo-org,gitlab:acme" },
-    { command: "gatehouse orgs update --retention-days 30" },
-  ]),
-)
+  show: (detail) => orgOutput(detail, " is changed."),
+})
 
-const remove = Command.make(
-  "delete",
-  { id: orgArgument, org: Flag.String("org").pipe(Flag.withDescription("The same as the argument"), Flag.optional) },
-  Effect.fnUntraced(function* ({ id, org }) {
-    const named = yield* namedOrg(id, org)
+const remove = op("orgs.remove", {
+  about: "Delete an org with everything in it, for good; needs the administrator's token",
+  omit: ["orgId"],
+  more: { ...orgFlags, org: textFlag("org", "The same as the argument") },
+  run: Effect.fnUntraced(function* (send, _, flags) {
+    const org = yield* namedOrg(flags)
     // Never the only org by default: a deletion is for good.
-    if (Option.isNone(named)) return yield* usage("Name the org to delete: gatehouse orgs delete <org>")
-    yield* call(
-      (gatehouse) => gatehouse.orgs.remove({ params: { orgId: named.value } }),
-      () => ({
-        out: named.value,
-        note: `The org is deleted. All that it had is erased within an hour: gatehouse orgs erasure ${named.value}`,
-      }),
-    )
+    if (Option.isNone(org)) return yield* usage("Name the org to delete: gatehouse orgs delete <org>")
+    return yield* send({ orgId: org.value })
   }),
-).pipe(Command.withDescription("Delete an org with everything in it, for good; needs the administrator's token"))
+  show: (_, { orgId }) => ({
+    out: orgId,
+    note: `The org is deleted. All that it had is erased within an hour: gatehouse orgs erasure ${orgId}`,
+  }),
+})
 
 const erasure = op("orgs.erasure", {
   args: { org: "orgId" },
@@ -185,8 +163,12 @@ const erasure = op("orgs.erasure", {
   }),
 })
 
-/** Creates, lists, shows, changes and deletes orgs. */
-export const orgs = Command.make("orgs").pipe(
-  Command.withDescription("Orgs (tenants), their owners and limits"),
-  Command.withSubcommands([create, list, show, update, remove, erasure, moveOrg]),
-)
+export const orgs = group("orgs", "Orgs (tenants), their owners and limits", [
+  create,
+  list,
+  show,
+  update,
+  remove,
+  erasure,
+  moveOrg,
+])

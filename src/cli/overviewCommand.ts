@@ -1,21 +1,11 @@
-import { Command, Flag } from "effect/cli"
+import { Command } from "effect/cli"
 import { counted } from "../domain/counted.ts"
-import { measureNames, type Overview } from "../domain/activity/Activity.ts"
+import type { Overview } from "../domain/activity/Activity.ts"
 import { inBytes } from "../infrastructure/checks/Check.ts"
-import { given } from "./flags.ts"
 import { op } from "./operation.ts"
 import { columns, table } from "./output.ts"
 
 const measuredNames = ["requests", "validations", "attempts", "database"] as const
-
-const every = Flag.Literals("every", ["minute", "hour", "day"]).pipe(
-  Flag.withDescription("The length of an interval (default: minute, for the last hour)"),
-  Flag.withDefault("minute" as const),
-)
-const org = Flag.String("org").pipe(
-  Flag.withDescription("The id of an org (default: every org, or the org of the key)"),
-  Flag.optional,
-)
 
 const sum = (counts: ReadonlyArray<number>) => counts.reduce((all, one) => all + one, 0)
 
@@ -79,17 +69,10 @@ const failing = op("activity.failing", {
     }),
 })
 
-const by = Flag.Literals("by", measureNames).pipe(
-  Flag.withDescription("What the orgs are ranked by (default: attempts)"),
-  Flag.withDefault("attempts" as const),
-)
-
 const orgs = op("activity.activeOrgs", {
   name: "orgs",
   about: "List the orgs that use most since a time",
-  omit: ["by"],
-  more: { by },
-  run: (send, fields, { by }) => send({ ...fields, by }),
+  defaults: { by: "attempts" },
   show: ({ orgs }) =>
     columns(orgs, {
       ORG: "orgId",
@@ -128,9 +111,7 @@ const replicas = op("activity.replicas", {
 
 /** Shows what happens in the service. */
 export const overview = op("activity.overview", {
-  about: "Deliveries, validations and jobs by minute, hour or day, and the backlog",
-  omit: ["every", "orgId"],
-  more: { every, org },
-  run: (send, range, { every, org }) => send({ ...range, every, ...given({ orgId: org }) }),
+  about: "Deliveries, validations and jobs by minute, or with --every by hour or day, and the backlog",
+  defaults: { every: "minute" },
   show: output,
 }).pipe(Command.withSubcommands([failing, orgs, replicas]))
