@@ -1,8 +1,8 @@
-import { type DateTime, Schema, Struct } from "effect"
+import { Schema, Struct } from "effect"
 import { addressFault, type AddressRules } from "../refusedAddresses.ts"
 import { AlertId, atMost, CreatedAt, Id, Name, Text, Timestamp, UpdatedAt, whole } from "../Schemas.ts"
 import { portFault, urlFault } from "../webhooks/ReceiverUrl.ts"
-import { conditions, type Finding } from "./conditions.ts"
+import { conditions } from "./conditions.ts"
 
 const Condition = Schema.Literals(Object.keys(conditions) as ReadonlyArray<keyof typeof conditions>).annotate({
   description:
@@ -175,46 +175,3 @@ export interface StoredAlert extends Alert {
 /** What an answer shows of an alert. */
 export const shown = (alert: StoredAlert): Alert =>
   Struct.pick(alert, Object.keys(Alert.fields) as ReadonlyArray<keyof Alert>)
-
-const millisSince = (time: DateTime.Utc, now: DateTime.Utc) => now.epochMilliseconds - time.epochMilliseconds
-
-/** What is told after a look, if anything. */
-export const toTell = (
-  { firingSince, lastToldAt, quietMinutes }: StoredAlert,
-  found: Finding | null,
-  now: DateTime.Utc,
-): "firing" | "resolved" | null => {
-  const isTold = firingSince !== null && lastToldAt !== null && millisSince(firingSince, lastToldAt) >= 0
-  if (found === null) return isTold ? "resolved" : null
-  if (lastToldAt !== null && millisSince(lastToldAt, now) < quietMinutes * 60_000) return null
-  const isOld = isTold && found.latest !== undefined && millisSince(found.latest, lastToldAt) >= 0
-  return isOld ? null : "firing"
-}
-
-/** A target that was not reached so often, for a day, is not told any more. */
-const minFailures = 5
-const maxFailingMillis = 86_400_000
-
-/**
- * The alert after a look.
- *
- * @param told what was to be told
- * @param error why it was not
- */
-export const afterLook = <A extends StoredAlert>(
-  alert: A,
-  found: Finding | null,
-  told: ReturnType<typeof toTell>,
-  error: string | null,
-  now: DateTime.Utc,
-): A => {
-  const firingSince = found === null ? null : (alert.firingSince ?? now)
-  if (told === null && found !== null) return { ...alert, firingSince }
-  const reached = { ...alert, firingSince, failures: 0, failingSince: null, lastError: null }
-  if (error === null) return told === "firing" ? { ...reached, lastToldAt: now } : reached
-  const [failures, failingSince] = [alert.failures + 1, alert.failingSince ?? now]
-  const isOff = failures >= minFailures && millisSince(failingSince, now) >= maxFailingMillis
-  // That all is well is told until it is.
-  const since = isOff ? null : (firingSince ?? alert.firingSince)
-  return { ...alert, firingSince: since, failures, failingSince, lastError: error, active: !isOff }
-}

@@ -1,4 +1,4 @@
-import { Context, Duration, Effect, FiberSet, Layer, Queue } from "effect"
+import { Context, type DateTime, Duration, Effect, FiberSet, Layer, Queue } from "effect"
 import { ActivityRepository } from "../activity/ActivityRepository.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { faultPlace, Unavailable } from "../Errors.ts"
@@ -6,9 +6,9 @@ import { ApiKeyRepository } from "../keys/ApiKeyRepository.ts"
 import { DefaultLimits } from "../orgs/OrgLimits.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { noOrg } from "../Principal.ts"
-import { afterLook, toTell } from "./Alert.ts"
+import type { StoredAlert } from "./Alert.ts"
 import { AlertRepository, type ClaimedAlert, maxAlerts, scopeOf } from "./Alerts.ts"
-import { conditions } from "./conditions.ts"
+import { conditions, type Finding } from "./conditions.ts"
 import { makeTeller } from "./tellAlert.ts"
 
 /** Alerts that a replica looks at at once, and those of one owner among them: a slow target delays its owner alone. */
@@ -25,6 +25,49 @@ const leaseSeconds = 120
 const maxOthers = 5
 
 const tooLong = new Unavailable({ error: `It took longer than ${lookSeconds} seconds.` })
+
+const millisSince = (time: DateTime.Utc, now: DateTime.Utc) => now.epochMilliseconds - time.epochMilliseconds
+
+/** What is told after a look, if anything. */
+const toTell = (
+  { firingSince, lastToldAt, quietMinutes }: StoredAlert,
+  found: Finding | null,
+  now: DateTime.Utc,
+): "firing" | "resolved" | null => {
+  const isTold = firingSince !== null && lastToldAt !== null && millisSince(firingSince, lastToldAt) >= 0
+  if (found === null) return isTold ? "resolved" : null
+  if (lastToldAt !== null && millisSince(lastToldAt, now) < quietMinutes * 60_000) return null
+  const isOld = isTold && found.latest !== undefined && millisSince(found.latest, lastToldAt) >= 0
+  return isOld ? null : "firing"
+}
+
+/** A target that was not reached so often, for a day, is not told any more. */
+const minFailures = 5
+const maxFailingMillis = 86_400_000
+
+/**
+ * The alert after a look.
+ *
+ * @param told what was to be told
+ * @param error why it was not
+ */
+const afterLook = <A extends StoredAlert>(
+  alert: A,
+  found: Finding | null,
+  told: ReturnType<typeof toTell>,
+  error: string | null,
+  now: DateTime.Utc,
+): A => {
+  const firingSince = found === null ? null : (alert.firingSince ?? now)
+  if (told === null && found !== null) return { ...alert, firingSince }
+  const reached = { ...alert, firingSince, failures: 0, failingSince: null, lastError: null }
+  if (error === null) return told === "firing" ? { ...reached, lastToldAt: now } : reached
+  const [failures, failingSince] = [alert.failures + 1, alert.failingSince ?? now]
+  const isOff = failures >= minFailures && millisSince(failingSince, now) >= maxFailingMillis
+  // That all is well is told until it is.
+  const since = isOff ? null : (firingSince ?? alert.firingSince)
+  return { ...alert, firingSince: since, failures, failingSince, lastError: error, active: !isOff }
+}
 
 /** Looks at alerts in the background. */
 export class AlertSweeps extends Context.Service<AlertSweeps>()("gatehouse/domain/alerts/AlertSweeps", {

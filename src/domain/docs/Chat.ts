@@ -1,4 +1,4 @@
-import { Context, Schema } from "effect"
+import { Schema } from "effect"
 import { atMost, Id, Text } from "../Schemas.ts"
 import { urlFault } from "../webhooks/ReceiverUrl.ts"
 
@@ -17,14 +17,6 @@ export const limits = {
   /** Characters of a question that the search reads. */
   searched: 4_000,
 } as const
-
-/** The rate limits, in chats per minute. */
-export const ChatRates = Context.Reference<{
-  /** For each project key. */
-  readonly projectKey: number
-  /** For each client address without a key. */
-  readonly address: number
-}>("gatehouse/domain/Chat/ChatRates", { defaultValue: () => ({ projectKey: 120, address: 60 }) })
 
 const Part = Schema.Struct({
   type: Schema.String.annotate({ description: "What the part is. The service reads text.", examples: ["text"] }),

@@ -2,7 +2,14 @@ import { Context, Effect, Layer } from "effect"
 import type { Principal } from "../Principal.ts"
 import { minuteRates } from "../minuteRates.ts"
 import { networkOf } from "../networks.ts"
-import { ChatRates } from "./Chat.ts"
+
+/** The rate limits, in chats per minute. */
+export const ChatRates = Context.Reference<{
+  /** For each project key. */
+  readonly projectKey: number
+  /** For each client address without a key. */
+  readonly address: number
+}>("gatehouse/domain/docs/ChatRates", { defaultValue: () => ({ projectKey: 120, address: 60 }) })
 
 /** What the rate limit counts by: the key, or the address of a client without one. */
 export const limitKeyOf = (principal: Principal, address: string) =>

@@ -93,7 +93,10 @@ export class JobSchedules extends Context.Service<JobSchedules>()("gatehouse/dom
         yield* repository.remove(orgId, scheduleId, entry)
       }),
 
-      /** Runs all due schedules; orgs take turns. */
+      /**
+       * Runs all due schedules; orgs take turns. However many runs of a schedule were missed, it creates one job, and
+       * runs next at the first time after now.
+       */
       runDue: roundRobin(
         maxRunBatch,
         Effect.fnUntraced(function* (batch) {
