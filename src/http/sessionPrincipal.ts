@@ -1,7 +1,7 @@
 import { Effect, Redacted } from "effect"
 import type { ValidKey } from "../domain/keys/ApiKey.ts"
 import { ApiKeys } from "../domain/keys/ApiKeys.ts"
-import { KeyHash } from "../domain/keys/KeyLookup.ts"
+import { KeyHash } from "../domain/keys/ApiKeyRepository.ts"
 import { OrgRepository } from "../domain/orgs/Orgs.ts"
 import { Principal } from "../domain/Principal.ts"
 import { People } from "../domain/sessions/People.ts"

@@ -10,6 +10,9 @@ import type { Metadata } from "../Schemas.ts"
 import type { HolderKeys } from "./KeySettings.ts"
 import type { PermissionSet } from "./Permission.ts"
 
+/** Returns the SHA-256 of a key in lower-case hex. The service stores and finds keys by it. */
+export class KeyHash extends Context.Service<KeyHash, (key: string) => string>()("gatehouse/domain/KeyHash") {}
+
 /** A new key. `hash` is its SHA-256 in hex; the key itself is not stored. */
 export interface NewApiKey extends KeySettings {
   readonly id: string

@@ -18,10 +18,9 @@ import {
   type RotateKey,
   type UpdateKey,
 } from "./ApiKey.ts"
-import { ApiKeyRepository, type KeyFilter, type NewApiKey, type OtherPrefix } from "./ApiKeyRepository.ts"
+import { ApiKeyRepository, type KeyFilter, KeyHash, type NewApiKey, type OtherPrefix } from "./ApiKeyRepository.ts"
 import * as KeyChecks from "./KeyChecks.ts"
 import { bytesOf, type ImportKeys, type KeyToImport } from "./ImportKeys.ts"
-import { KeyHash } from "./KeyLookup.ts"
 import { KeyMemory } from "../KeyMemory.ts"
 import { withoutUndefined } from "../withoutUndefined.ts"
 import { makeRoleCheck } from "./Roles.ts"

@@ -2,7 +2,7 @@ import { Context, Data, DateTime, Effect, Layer, Redacted, Schema } from "effect
 import { SecureRandom } from "effect/crypto"
 import * as Hex from "effect/encoding/Hex"
 import type { Unauthorized, Unavailable } from "../Errors.ts"
-import { KeyHash } from "../keys/KeyLookup.ts"
+import { KeyHash } from "../keys/ApiKeyRepository.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { personActor, requireAdministrator } from "../Principal.ts"

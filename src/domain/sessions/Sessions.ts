@@ -15,7 +15,7 @@ import {
   requireOrg,
 } from "../Principal.ts"
 import { atMost, expiry, Id, Text } from "../Schemas.ts"
-import { KeyHash } from "../keys/KeyLookup.ts"
+import { KeyHash } from "../keys/ApiKeyRepository.ts"
 import { ProjectRepository } from "../projects/Projects.ts"
 import { SignedInPerson } from "../Person.ts"
 import { type CreatePortalLink, type PortalLinkState, rightsOf } from "./Portal.ts"

@@ -1,7 +1,7 @@
 import { DateTime, Duration, Effect, Redacted } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { TooManyRequests, Unavailable } from "../../domain/Errors.ts"
-import { failureLimit } from "../../domain/networks.ts"
+import { failureLimit } from "../../domain/failureLimit.ts"
 import { People, type SignInFailed } from "../../domain/sessions/People.ts"
 import { clientAddress } from "../clientAddress.ts"
 import { AdminTokens, isBehindTls, readCookie, setCookie } from "../credentials.ts"

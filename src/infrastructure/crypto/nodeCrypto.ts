@@ -3,7 +3,7 @@ import { SecureRandom } from "effect/crypto"
 import { createHmac, createPrivateKey, createPublicKey, createSecretKey, hash, sign } from "node:crypto"
 import { Hmac } from "../../domain/webhooks/Signatures.ts"
 import { Ed25519 } from "../../domain/Ed25519.ts"
-import { KeyHash } from "../../domain/keys/KeyLookup.ts"
+import { KeyHash } from "../../domain/keys/ApiKeyRepository.ts"
 
 /** The bytes of an Ed25519 public key, at the end of its SPKI form (RFC 8410). */
 const publicKeyBytes = 32

@@ -10,7 +10,7 @@ import {
   ValidationCounter,
   type ValidationOutcome,
   type ValidationSource,
-} from "../../domain/keys/KeyLookup.ts"
+} from "../../domain/keys/KeyChecks.ts"
 import * as Batches from "../database/Batches.ts"
 import { Nodes, type NodesService } from "../database/Nodes.ts"
 import { Notification, Notifications } from "../database/Notifications.ts"

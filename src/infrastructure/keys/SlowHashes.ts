@@ -1,6 +1,6 @@
 import { Deferred, Effect, type Exit } from "effect"
 import type { Unavailable } from "../../domain/Errors.ts"
-import { noRoom } from "../../domain/keys/KeyLookup.ts"
+import { noRoom } from "../../domain/keys/KeyChecks.ts"
 import type { SlowHashTask } from "./SlowHashThread.ts"
 
 /** The hashes that may wait: of all, of an org, and of an org from one network. */

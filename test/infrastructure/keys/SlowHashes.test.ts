@@ -1,6 +1,6 @@
 import { expect } from "@effect/vitest"
 import { Deferred, Effect, Fiber } from "effect"
-import { noRoom } from "#src/domain/keys/KeyLookup.ts"
+import { noRoom } from "#src/domain/keys/KeyChecks.ts"
 import * as SlowHashes from "#src/infrastructure/keys/SlowHashes.ts"
 import { it } from "../../support/it.ts"
 
