@@ -3,7 +3,7 @@ import type { SecureRandom } from "effect/crypto"
 import type { JobEnd } from "#src/domain/jobs/JobEnd.ts"
 import { jobEventBody, jobEventType, type FinishedJob } from "#src/domain/webhooks/Event.ts"
 import { type Receiver, receivers, receives, topicsOf } from "#src/domain/webhooks/EventPatterns.ts"
-import { callbackLane } from "#src/domain/webhooks/lane.ts"
+import { callbackLane } from "#src/infrastructure/queue/lanes.ts"
 import { passes } from "./eventFilter.ts"
 import type { StoredEvent, StoredJob, WebhookWorld } from "./WebhookWorld.ts"
 

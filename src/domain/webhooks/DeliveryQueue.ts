@@ -54,6 +54,9 @@ export interface ClaimedDelivery {
   readonly failures: number
 }
 
+/** What shares a limit of attempts in flight: an endpoint with all its lanes, or the lane of the callback. */
+export const laneId = ({ endpointId, lane }: Pick<ClaimedDelivery, "endpointId" | "lane">) => endpointId ?? lane
+
 /** A finished attempt, to be recorded. */
 export interface AttemptRecord {
   readonly delivery: ClaimedDelivery

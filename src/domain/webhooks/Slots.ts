@@ -1,7 +1,14 @@
 import type { Duration } from "effect"
 import { alternateOrgs } from "../roundRobin.ts"
-import type { AttemptRecord, Claim, Claimed, ClaimedDelivery, LaneShare, OrgShare } from "./DeliveryQueue.ts"
-import { laneId } from "./lane.ts"
+import {
+  type AttemptRecord,
+  type Claim,
+  type Claimed,
+  type ClaimedDelivery,
+  laneId,
+  type LaneShare,
+  type OrgShare,
+} from "./DeliveryQueue.ts"
 
 type Commands = Array<SlotCommand>
 

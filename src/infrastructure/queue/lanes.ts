@@ -1,8 +1,33 @@
 import { type DateTime, Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { SqlClient, Statement } from "effect/sql"
-import { afterEndpoint, afterOrg, laneIdLength } from "../../domain/webhooks/lane.ts"
 import { date, texts } from "../database/fragments.ts"
+
+/*
+ * The ids of lanes. The lane of an endpoint is its id; after each deactivation it is the id, a full stop, and a number,
+ * and what is pending in an earlier lane is canceled. A lane of callbacks is the org's id, a space, and a number.
+ */
+
+/** The length of the id of an endpoint or an org. */
+export const laneIdLength = 26
+/** What follows the id of an endpoint in a lane after its deactivation. */
+export const afterEndpoint = "."
+/** What follows the id of an org in the lanes of its callbacks, and the next character: all are between both. */
+export const [afterOrg, afterCallbacks] = [" ", "!"]
+
+/** How often the endpoint of a lane had been deactivated. */
+export const laneNumber = (lane: string) => Number(lane.split(afterEndpoint)[1] ?? 0)
+
+/** The number of lanes that all callbacks of an org share. Several origins can share a lane. */
+const callbackLanesPerOrg = 128
+
+/** The lane of an org's callbacks to an origin. */
+export const callbackLane = (orgId: string, url: string) => {
+  // FNV-1a, 32 bits: it spreads origins evenly and is the same on every replica.
+  let hash = 0x811c9dc5
+  for (const char of new URL(url).origin) hash = Math.imul(hash ^ char.codePointAt(0)!, 0x01000193) >>> 0
+  return `${orgId}${afterOrg}${hash % callbackLanesPerOrg}`
+}
 
 /** The columns of a delivery that is queued without a claim, in the order in which every statement inserts them. */
 export const queueColumns =
@@ -229,14 +254,6 @@ export const lastOfLane = (sql: SqlClient.SqlClient, { at, lane, orgId }: Lane) 
       AND last.due_at > least(now(), ${at}) - interval '1 second'
     ORDER BY last.due_at DESC, last.delivery_id DESC LIMIT 1
   )`
-
-/** SQL: the lanes of the backlogged rows of a CTE (org_id, lane, due_at, backlogged), as `LaneHead`s in JSON. */
-export const laneHeads = (sql: SqlClient.SqlClient, rows: string) =>
-  sql.literal(`(
-    SELECT json_agg(json_build_array(org_id, lane, first)) FROM (
-      SELECT org_id, lane, min(due_at) AS first FROM ${rows} WHERE backlogged GROUP BY org_id, lane
-    ) AS heads
-  )`)
 
 /**
  * SQL: the `due_at` of a row at the end of a lane that sends in order. By the clock of the database, because replicas

@@ -42,6 +42,14 @@ const maxWaitMillis = 4_000
 /** The backlog of a lane: its org, the lane, and, if known, the `due_at` of its first delivery in JSON. */
 export type LaneHead = readonly [orgId: string, lane: string, first: string | null]
 
+/** SQL: the lanes of the backlogged rows of a CTE (org_id, lane, due_at, backlogged), as `LaneHead`s in JSON. */
+export const laneHeads = (sql: SqlClient.SqlClient, rows: string) =>
+  sql.literal(`(
+    SELECT json_agg(json_build_array(org_id, lane, first)) FROM (
+      SELECT org_id, lane, min(due_at) AS first FROM ${rows} WHERE backlogged GROUP BY org_id, lane
+    ) AS heads
+  )`)
+
 /** A place in the backlog of a lane: the `due_at` of a delivery in microseconds, and its id. */
 export interface Place {
   readonly micros: number

@@ -5,7 +5,7 @@ import { eraseDocs } from "../docs/projectDocsSql.ts"
 import { sumOfErased } from "../orgs/erasureProgress.ts"
 import { subtractStoredBytes } from "../orgs/limits.ts"
 import { type Erased, type ErasedKind, erasedKinds } from "../../domain/orgs/OrgErasure.ts"
-import { afterCallbacks, afterOrg } from "../../domain/webhooks/lane.ts"
+import { afterCallbacks, afterOrg } from "../queue/lanes.ts"
 
 /** The position of an erasure: whether the pass has found rows, the step, and the last row of the step. */
 const positionForm = /^([+-])(\w+):(.*)$/s

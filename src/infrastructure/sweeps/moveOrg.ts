@@ -1,7 +1,7 @@
 import { Clock, DateTime, Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
-import { afterCallbacks, afterOrg } from "../../domain/webhooks/lane.ts"
+import { afterCallbacks, afterOrg } from "../queue/lanes.ts"
 import { outsideTransaction } from "../database/boundedTransactions.ts"
 import { date, idAt, listedId, texts } from "../database/fragments.ts"
 import { type NodesService, placementChannel } from "../database/Nodes.ts"

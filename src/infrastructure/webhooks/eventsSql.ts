@@ -15,8 +15,7 @@ import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/limits.ts"
 import { deliverEvents } from "../queue/insertEvents.ts"
-import { laneHeads } from "../queue/lanes.ts"
-import { type LaneHead, queuePositions } from "../queue/queuePositions.ts"
+import { type LaneHead, laneHeads, queuePositions } from "../queue/queuePositions.ts"
 
 /** Events in PostgreSQL. */
 export const layer = Layer.effect(

@@ -1,7 +1,7 @@
 import { type DateTime, Duration, Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { SqlClient, Statement } from "effect/sql"
-import type { AttemptRecord } from "../../domain/webhooks/DeliveryQueue.ts"
+import { type AttemptRecord, laneId } from "../../domain/webhooks/DeliveryQueue.ts"
 import { isServiceEvent } from "../../domain/webhooks/EventPatterns.ts"
 import {
   minFailuresToDeactivate,
@@ -11,11 +11,10 @@ import {
 } from "../../domain/webhooks/RetryDecision.ts"
 import { deactivated } from "../../domain/webhooks/Event.ts"
 import { makeServiceEvent, type ServiceEvent } from "../../domain/ServiceEvent.ts"
-import { laneId, laneNumber } from "../../domain/webhooks/lane.ts"
 import { auditWritten } from "../audit/audited.ts"
 import { date, integers, texts, times } from "../database/fragments.ts"
 import { emitAll, emitted, eventRows } from "../queue/emitEvents.ts"
-import { callbackLaneOf, cancelLanes, type EndedLane, endedColumns, nextLane } from "../queue/lanes.ts"
+import { callbackLaneOf, cancelLanes, type EndedLane, endedColumns, laneNumber, nextLane } from "../queue/lanes.ts"
 
 /** PostgreSQL stores no NUL; the answer of one receiver must not make the record of a whole batch fail. */
 const storable = (text: string | null | undefined) => text?.replaceAll("\0", "\uFFFD") ?? null
