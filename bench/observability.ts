@@ -6,7 +6,7 @@ import type { ClaimedDelivery } from "../src/domain/webhooks/DeliveryQueue.ts"
 import { type AttemptRecord, DeliveryQueue } from "../src/domain/webhooks/DeliveryQueue.ts"
 import { ValidationCounter } from "../src/domain/keys/KeyChecks.ts"
 import * as ValidationMetrics from "../src/infrastructure/keys/KeyCache.ts"
-import { logged, measured as measuredRequest, series } from "../src/http/server/requests.ts"
+import { logged, measured as measuredRequest, series } from "../src/http/server/requestTelemetry.ts"
 import { orUnavailable } from "../src/infrastructure/database/orUnavailable.ts"
 import * as DeliveryMetrics from "../src/infrastructure/webhooks/DeliveryTelemetry.ts"
 

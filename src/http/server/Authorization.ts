@@ -34,7 +34,7 @@ import { AdminTokens } from "../credentials.ts"
 import * as Credentials from "../credentials.ts"
 import { clientAddress, isLocal } from "../clientAddress.ts"
 import { makeSessionPrincipal, ofGrant } from "../sessionPrincipal.ts"
-import { annotateOrg } from "./requests.ts"
+import { annotateOrg } from "./requestTelemetry.ts"
 
 const foreign = new Unauthorized({
   error:

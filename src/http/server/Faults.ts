@@ -11,8 +11,9 @@ import {
   UnsupportedMediaType,
 } from "../../domain/Errors.ts"
 import { noOrg, RequestOrg } from "../../domain/Principal.ts"
-import { tooLarge, unreadable, withBoundedBody } from "./requestBody.ts"
-import { hintAt, logged, maxBodyAt, measured, methodsAt, operationAt, requestIdOf } from "./requests.ts"
+import { hintAt, methodsAt, operationAt } from "./knownRoutes.ts"
+import { maxBodyAt, tooLarge, unreadable, withBoundedBody } from "./requestBody.ts"
+import { logged, measured, requestIdOf } from "./requestTelemetry.ts"
 
 /** One response in the format of each interface. */
 interface Reply {

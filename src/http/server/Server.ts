@@ -25,8 +25,8 @@ import * as Idempotency from "./idempotentRequests.ts"
 import * as Metrics from "./metrics.ts"
 import * as RequestErrors from "./RequestErrors.ts"
 import * as SignIn from "./signIn.ts"
-import { shadowed } from "./requests.ts"
-import * as SpanNames from "./requests.ts"
+import { shadowed } from "./knownRoutes.ts"
+import * as SpanNames from "./requestTelemetry.ts"
 
 const api = HttpApiBuilder.layer(Api).pipe(
   Layer.provide([ApiKeys.layer, AuditLog.layer, Orgs.layer, Projects.layer, Deployments.layer, System.layer]),

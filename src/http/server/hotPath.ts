@@ -9,7 +9,7 @@ import { keyIn, policyIn, upstreamHeaders } from "../proxyAuthorization.ts"
 import { administratorCheck } from "./Authorization.ts"
 import * as Credentials from "../credentials.ts"
 import { keepBody } from "./requestBody.ts"
-import { requestIdOf, series } from "./requests.ts"
+import { requestIdOf, series } from "./requestTelemetry.ts"
 
 /** Answers a request before the router, or calls `pass` for the router to answer it. */
 export type HotPath = (request: IncomingMessage, response: ServerResponse, pass: () => void) => void

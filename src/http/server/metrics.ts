@@ -8,7 +8,7 @@ import { DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import { identify } from "./Authorization.ts"
 import * as Credentials from "../credentials.ts"
 import { isFromThisMachine } from "../clientAddress.ts"
-import { exemplars } from "./requests.ts"
+import { exemplars } from "./requestTelemetry.ts"
 
 /**
  * `GET /metrics` for Prometheus, guarded by `metricsAccess.ts`. Queries the backlog at most once in five seconds, the

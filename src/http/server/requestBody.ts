@@ -1,11 +1,13 @@
 import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
-import { Effect, Layer, Scope } from "effect"
-import { HttpServerRequest } from "effect/http"
+import { ByteSize, Context, Effect, Layer, Scope } from "effect"
+import { HttpIncomingMessage, HttpServerRequest } from "effect/http"
+import { HttpApi } from "effect/http-api"
 import type { IncomingMessage, ServerResponse } from "node:http"
 import * as ByteBudget from "../../domain/ByteBudget.ts"
 import { InvalidRequest, PayloadTooLarge, Unavailable, UnsupportedMediaType } from "../../domain/Errors.ts"
 import { CurrentPrincipal } from "../../domain/Principal.ts"
 import { ChatBodyMemory } from "../../domain/docs/Documents.ts"
+import { Api } from "../api/Api.ts"
 import { maxChatBodyBytes } from "../api/chatApi.ts"
 import { ChatBodies } from "../api/security.ts"
 import { networkOf } from "../../domain/networks.ts"
@@ -13,6 +15,19 @@ import { clientAddress } from "../clientAddress.ts"
 
 const KiB = 1024
 const MiB = 1024 * KiB
+
+const defaultMaxBody = MiB
+const ownMaxBody = new Map<string, number>()
+HttpApi.reflect(Api, {
+  onGroup: () => {},
+  onEndpoint: ({ endpoint: { annotations, path } }) => {
+    const maxBodyBytes = Context.getOrUndefined(annotations, HttpIncomingMessage.MaxBodySize)
+    if (maxBodyBytes !== undefined) ownMaxBody.set(path, ByteSize.toNumberUnsafe(maxBodyBytes))
+  },
+})
+
+/** The limit of request bodies at a URL, in bytes: the annotation of its endpoint, else 1 MiB. */
+export const maxBodyAt = (url: string): number => ownMaxBody.get(url.split("?", 1)[0]!) ?? defaultMaxBody
 
 /** What all unfinished bodies may hold together, in bytes. */
 const budget = { left: 64 * MiB }
