@@ -1,6 +1,6 @@
 import { Console, Effect, Schema, Stream } from "effect"
 import { AuditEntry } from "../domain/audit/AuditEntry.ts"
-import { ask } from "./call.ts"
+import { ask } from "./callOperation.ts"
 import { op } from "./operation.ts"
 import { columns, CommandFailed } from "./output.ts"
 import { group } from "./flags.ts"

@@ -1,7 +1,7 @@
 import { DateTime, Option, Struct } from "effect"
 import { Flag } from "effect/cli"
 import { FailJob } from "../domain/jobs/Job.ts"
-import { call } from "./call.ts"
+import { call } from "./callOperation.ts"
 import { given, payloadFlags, tenantGroup, textArgument } from "./flags.ts"
 import { op } from "./operation.ts"
 import { columns, plain, table, usage } from "./output.ts"

@@ -1,7 +1,7 @@
 import { Effect, Option, Redacted } from "effect"
 import { Command } from "effect/cli"
 import { CommandFailed, plain, print, usage } from "./output.ts"
-import { askAt } from "./call.ts"
+import { askAt } from "./callOperation.ts"
 import {
   checkAddress,
   type Connection,

@@ -4,7 +4,7 @@ import { type HttpApiClient, type HttpApiEndpoint, OpenApi } from "effect/http-a
 import { Api } from "../http/api/Api.ts"
 import { Callers } from "../http/api/security.ts"
 import type { Client } from "../sdk/client.ts"
-import { call, callPages, FieldWords, type ListPage, resolveOrg } from "./call.ts"
+import { call, callPages, FieldWords, type ListPage, resolveOrg } from "./callOperation.ts"
 import {
   clearFlag,
   flagNameOf,

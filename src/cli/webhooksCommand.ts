@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { counted } from "../domain/counted.ts"
 import type { DeliveryCause } from "../domain/webhooks/DeliveryLog.ts"
-import { urlFault } from "../domain/webhooks/ReceiverUrl.ts"
+import { urlFault } from "../domain/callableUrls.ts"
 import { switchFlag, tenantGroup } from "./flags.ts"
 import { op } from "./operation.ts"
 import { columns, CommandFailed, plain, table, usage } from "./output.ts"

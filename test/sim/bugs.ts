@@ -930,7 +930,7 @@ export const bugs: ReadonlyArray<Bug> = [
     about: "What a killed replica had created and not counted leaves room for retries by a filter.",
     edits: [
       [
-        "infrastructure/orgs/limits.ts",
+        "infrastructure/orgs/enforceLimits.ts",
         "const isCounted = usage.countedOrg(column, orgId) !== undefined && written !== null",
         "const isCounted = written !== null",
       ],

@@ -10,7 +10,7 @@ import { afterCursor, date, decodePage, decodeRows, orgOf, pageOf, Time } from "
 import { everywhere, Nodes } from "../database/Nodes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limits from "../orgs/limits.ts"
+import * as Limits from "../orgs/enforceLimits.ts"
 
 /** Due alerts among which a claim chooses: more owners than have looks in flight, each with all of its alerts. */
 const maxCandidates = 1_000

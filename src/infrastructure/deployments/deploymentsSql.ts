@@ -22,7 +22,7 @@ import { projectNotFound } from "../../domain/projects/Projects.ts"
 import { audited } from "../audit/audited.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { afterCursor, date, decodePage, inScope, listedId, pageOf, Time, dateOrNull } from "../database/fragments.ts"
-import * as Limits from "../orgs/limits.ts"
+import * as Limits from "../orgs/enforceLimits.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import {
   orgExists,

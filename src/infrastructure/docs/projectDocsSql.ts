@@ -16,7 +16,7 @@ import { date, decodeRows, deleteFirst, inScope, texts, Time, withinBytes } from
 import { oneAtATime } from "../database/boundedTransactions.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limits from "../orgs/limits.ts"
+import * as Limits from "../orgs/enforceLimits.ts"
 import { orgExists, projectCondition } from "../projects/repositoryLinks.ts"
 import { DocsWakeup } from "../../domain/docs/StoredDocs.ts"
 import { DocsFetcher } from "../../domain/docs/DocsFetcher.ts"

@@ -10,7 +10,7 @@ import { date, dateOrNull, idAt, isOfOrg, texts, toJsonText } from "../database/
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { jobPositions } from "./jobPositions.ts"
-import * as Limits from "../orgs/limits.ts"
+import * as Limits from "../orgs/enforceLimits.ts"
 
 /** Jobs of several requests that one statement inserts. */
 const maxJobs = 64

@@ -23,7 +23,7 @@ import { date, integers, isOfOrg, texts, times, toJsonText } from "../database/f
 import { inBatch, orAlone, type RunTogether } from "../database/Batches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limits from "../orgs/limits.ts"
+import * as Limits from "../orgs/enforceLimits.ts"
 import { callbackLane } from "../queue/lanes.ts"
 import { type LaneHead, laneHeads, queuePositions } from "../queue/queuePositions.ts"
 import { deliveryIdOf, inlineReceivers, insertDeliveries, passesFilter, wantsType } from "../queue/insertEvents.ts"

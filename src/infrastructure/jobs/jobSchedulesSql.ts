@@ -30,7 +30,7 @@ import {
 } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limits from "../orgs/limits.ts"
+import * as Limits from "../orgs/enforceLimits.ts"
 import type { JobTemplate } from "../../domain/jobs/JobTemplates.ts"
 import { insertJobs, templateColumns } from "./createJobs.ts"
 import { finishedJob } from "./finishJobs.ts"

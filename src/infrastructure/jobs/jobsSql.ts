@@ -32,7 +32,7 @@ import {
 } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { graceBytes } from "../../domain/orgs/StoredBytes.ts"
-import * as Limits from "../orgs/limits.ts"
+import * as Limits from "../orgs/enforceLimits.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { makeWalk, pickDue } from "../orgs/pickDue.ts"
 import * as InsertJob from "./createJobs.ts"

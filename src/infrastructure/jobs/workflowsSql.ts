@@ -11,7 +11,7 @@ import { inBatch, orAlone, type RunTogether } from "../database/Batches.ts"
 import { date, decodeRows, isOfOrg, JsonText, texts, Time, withinBytes } from "../database/fragments.ts"
 import { oneAtATime } from "../database/boundedTransactions.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import * as Limits from "../orgs/limits.ts"
+import * as Limits from "../orgs/enforceLimits.ts"
 
 const decodeWorkflows = decodeRows(Schema.Struct({ ...Workflow.fields, created_at: Time, updated_at: Time }))
 

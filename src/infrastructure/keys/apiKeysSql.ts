@@ -54,7 +54,7 @@ import {
 import { newRowBytes } from "../../domain/orgs/StoredBytes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limits from "../orgs/limits.ts"
+import * as Limits from "../orgs/enforceLimits.ts"
 import { keysImported, revocationChannel } from "../revocations.ts"
 import { lockCounters, nowMillis, writeCounters } from "./keyCountersSql.ts"
 

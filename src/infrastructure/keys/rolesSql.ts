@@ -6,7 +6,7 @@ import { audited } from "../audit/audited.ts"
 import { inScope, texts } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limits from "../orgs/limits.ts"
+import * as Limits from "../orgs/enforceLimits.ts"
 import { revocationChannel, rolesChanged } from "../revocations.ts"
 
 /** Roles in PostgreSQL. */

@@ -5,7 +5,7 @@ import { PendingLimit } from "../../domain/webhooks/PendingLimit.ts"
 import { logged } from "../background.ts"
 import { idAt } from "../database/fragments.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
-import { correct, writeUsage } from "./limits.ts"
+import { correct, writeUsage } from "./enforceLimits.ts"
 import { OrgUsage } from "./OrgUsage.ts"
 
 const bounded = orUnavailableWithin("sweep")

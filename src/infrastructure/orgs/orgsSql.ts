@@ -30,7 +30,7 @@ import {
   Time,
 } from "../database/fragments.ts"
 import { countPending, pendingSample, samplePending } from "./pendingDeliveriesSql.ts"
-import { type CountedRows, countedRows, countRows, countUpTo, usedBytes } from "./limits.ts"
+import { type CountedRows, countedRows, countRows, countUpTo, usedBytes } from "./enforceLimits.ts"
 
 const Row = Schema.Struct({ ...Org.fields, createdAt: Time })
 const decode = decodeRows(Row)

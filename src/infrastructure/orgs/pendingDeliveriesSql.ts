@@ -7,7 +7,7 @@ import { makeResting } from "../background.ts"
 import { OrgUsage } from "./OrgUsage.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
 import { texts } from "../database/fragments.ts"
-import { countBatchSize, countInBatches, limitOf } from "./limits.ts"
+import { countBatchSize, countInBatches, limitOf } from "./enforceLimits.ts"
 
 /** Pending deliveries that one statement counts of each org; an org with as many is counted lane by lane. */
 export const pendingSample = 1_000

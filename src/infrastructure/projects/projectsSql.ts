@@ -12,7 +12,7 @@ import { afterCursor, assignments, date, decodePage, decodeRows, inScope, pageOf
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { ownerDeleted, revocationChannel } from "../revocations.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limits from "../orgs/limits.ts"
+import * as Limits from "../orgs/enforceLimits.ts"
 import {
   defaultOrg,
   linkAssignments,

@@ -3,7 +3,7 @@ import type { SqlClient, SqlError, Statement } from "effect/sql"
 import { deleteFirst, isAmong, isOfOrg, listedId, texts } from "../database/fragments.ts"
 import { eraseDocs } from "../docs/projectDocsSql.ts"
 import { sumOfErased } from "../orgs/erasureProgress.ts"
-import { subtractStoredBytes } from "../orgs/limits.ts"
+import { subtractStoredBytes } from "../orgs/enforceLimits.ts"
 import { type Erased, type ErasedKind, erasedKinds } from "../../domain/orgs/OrgErasure.ts"
 import { afterCallbacks, afterOrg } from "../queue/lanes.ts"
 

@@ -25,7 +25,7 @@ import {
 } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limits from "../orgs/limits.ts"
+import * as Limits from "../orgs/enforceLimits.ts"
 
 const Row = Schema.Struct({
   ...CatalogueType.fields,

@@ -13,7 +13,7 @@ import { afterCursor, decodeRows, texts, Time, times } from "../database/fragmen
 import { inBatch, orAlone, type RunTogether } from "../database/Batches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limits from "../orgs/limits.ts"
+import * as Limits from "../orgs/enforceLimits.ts"
 import { deliverEvents } from "../queue/insertEvents.ts"
 import { type LaneHead, laneHeads, queuePositions } from "../queue/queuePositions.ts"
 

@@ -39,7 +39,7 @@ import {
 import { newRowBytes } from "../../domain/orgs/StoredBytes.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limits from "../orgs/limits.ts"
+import * as Limits from "../orgs/enforceLimits.ts"
 import { signingKeysOf } from "./signingKeysSql.ts"
 import { cancelLanes, type EndedLane, lanesOfEndpoint, nextLane, ofEndpoints, queuedState } from "../queue/lanes.ts"
 import { orgDeleted } from "../../domain/orgs/Org.ts"
