@@ -1,7 +1,6 @@
 import { Schema, Struct } from "effect"
-import { addressFault, type AddressRules } from "../refusedAddresses.ts"
+import { addressFault, type AddressRules, portFault, urlFault } from "../callableUrls.ts"
 import { AlertId, atMost, CreatedAt, Id, Name, Text, Timestamp, UpdatedAt, whole } from "../Schemas.ts"
-import { portFault, urlFault } from "../webhooks/ReceiverUrl.ts"
 import { conditions } from "./conditions.ts"
 
 const Condition = Schema.Literals(Object.keys(conditions) as ReadonlyArray<keyof typeof conditions>).annotate({

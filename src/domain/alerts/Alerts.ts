@@ -8,7 +8,7 @@ import { minuteRates } from "../minuteRates.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { type Found, nextCursor, type Page } from "../Page.ts"
 import { noOrg, OrgScope, requireAdministrator, requireOrg } from "../Principal.ts"
-import { ReceiverUrlRules } from "../webhooks/ReceiverUrl.ts"
+import { ReceiverUrlRules } from "../callableUrls.ts"
 import { signingSecretBytes, signingSecretOf } from "../webhooks/Signatures.ts"
 import {
   conditionFault,

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 import { atMost, Id, Text } from "../Schemas.ts"
-import { urlFault } from "../webhooks/ReceiverUrl.ts"
+import { urlFault } from "../callableUrls.ts"
 
 /** The limits of one chat. */
 export const limits = {

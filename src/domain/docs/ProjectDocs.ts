@@ -1,7 +1,7 @@
 import { DateTime, Duration, Schema } from "effect"
 import { DocumentUrl } from "./Chat.ts"
 import { Id, ProjectId, Text, time, Timestamp } from "../Schemas.ts"
-import { urlFault } from "../webhooks/ReceiverUrl.ts"
+import { urlFault } from "../callableUrls.ts"
 
 /** The placeholders of `docsZipUrl`, and examples of their values. */
 const placeholders = {

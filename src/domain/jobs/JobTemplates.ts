@@ -1,6 +1,6 @@
 import { Context, Effect, Layer, Redacted, type Schema } from "effect"
 import { Cipher } from "../Cipher.ts"
-import { checkReceiverUrl, ReceiverUrlRules } from "../webhooks/ReceiverUrl.ts"
+import { checkReceiverUrl, ReceiverUrlRules } from "../callableUrls.ts"
 import { withoutUndefined } from "../withoutUndefined.ts"
 import type { jobFields } from "./Job.ts"
 

@@ -1,7 +1,7 @@
 import { DateTime, Effect, Layer } from "effect"
 import { AuditLog } from "#src/domain/audit/AuditLog.ts"
 import { JobTemplates } from "#src/domain/jobs/JobTemplates.ts"
-import { ReceiverUrlRules } from "#src/domain/webhooks/ReceiverUrl.ts"
+import { ReceiverUrlRules } from "#src/domain/callableUrls.ts"
 import { DeliveryLog } from "#src/domain/webhooks/DeliveryLog.ts"
 import { Dispatcher } from "#src/domain/webhooks/Dispatcher.ts"
 import { Events } from "#src/domain/webhooks/Events.ts"

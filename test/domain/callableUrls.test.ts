@@ -1,8 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import { isIP } from "node:net"
-import { urlFault } from "#src/domain/webhooks/ReceiverUrl.ts"
-import { addressFault, mayCall } from "#src/domain/refusedAddresses.ts"
+import { addressFault, mayCall, urlFault } from "#src/domain/callableUrls.ts"
 
 const guarded = { allowPrivateNetworks: false }
 const open = { allowPrivateNetworks: true }
