@@ -11,6 +11,7 @@ import {
   type QueryObserverResult,
 } from "@tanstack/query-core"
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks"
+import { toast } from "../components/Toasts.tsx"
 import { useOrgId } from "../navigation/org.ts"
 import { actsForOrg, call, GatehouseError } from "./call.ts"
 import type { ResponseBody, Args, OperationId } from "./Operations.ts"
@@ -258,16 +259,26 @@ export const usePages = <Id extends OperationId, Row>(
   }
 }
 
+interface ChangeOptions {
+  /** Another try after a failure has the same idempotency key: nothing is created twice. */
+  readonly isOnce?: boolean
+  /** What is said briefly when it is done. */
+  readonly said?: string
+}
+
 /**
  * Calls operations that change something, then refreshes the page. Before that, `leave` goes to another page when this
  * one shows what was deleted.
  */
 export const useCall = (leave?: () => void) => {
   const orgId = useOrgId()
-  return async <Id extends OperationId>(id: Id, args: Args<Id>, idempotencyKey?: string) => {
+  const key = useRef<string>(undefined)
+  return async <Id extends OperationId>(id: Id, args: Args<Id>, { isOnce = false, said }: ChangeOptions = {}) => {
     try {
+      const idempotencyKey = isOnce ? (key.current ??= crypto.randomUUID()) : undefined
       const response = await call(id, args, { orgId, idempotencyKey })
       leave?.()
+      if (said !== undefined) toast(said)
       return response
     } finally {
       // Also after a failure: a conflict says that something has changed, a 401 that the session has ended.

@@ -8,7 +8,6 @@ import { ActionButton } from "../../components/Form.tsx"
 import { breaks, Card, Facts, Page, styled } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
 import { durationText, Time, useNow } from "../../components/Time.tsx"
-import { toast } from "../../components/Toasts.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, orgPath, useParam } from "../../navigation/router.tsx"
 import { JobLink } from "../jobs/JobLink.tsx"
@@ -26,8 +25,7 @@ import {
 const Resend = ({ id, onDone }: { readonly id: string; readonly onDone: () => void }) => {
   const call = useCall()
   const resend = async () => {
-    await call("deliveries.retry", { delivery_id: id })
-    toast("The delivery is resent now.")
+    await call("deliveries.retry", { delivery_id: id }, { said: "The delivery is resent now." })
     onDone()
   }
   return (

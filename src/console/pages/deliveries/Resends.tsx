@@ -2,7 +2,6 @@ import type { Args, ResponseBody } from "../../client/Operations.ts"
 import { useCall, useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { CausesCard, RunningBar } from "../../components/InBulk.tsx"
-import { toast } from "../../components/Toasts.tsx"
 import { numberText } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, orgPath } from "../../navigation/router.tsx"
@@ -15,10 +14,8 @@ export const RunningResends = () => {
   const call = useCall()
   const may = useMay()
   const { data } = useData("deliveries.resends", {}, { isLive: false, refetchMillis: 5_000 })
-  const cancel = async (resend_id: string) => {
-    await call("deliveries.cancelResend", { resend_id })
-    toast("The rest is not sent.")
-  }
+  const cancel = (resend_id: string) =>
+    call("deliveries.cancelResend", { resend_id }, { said: "The rest is not sent." })
   return (
     <>
       {data?.resends.map(({ count, resend_id, resent }) => (

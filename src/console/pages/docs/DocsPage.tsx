@@ -12,7 +12,6 @@ import { ActionButton } from "../../components/Form.tsx"
 import { Card, Empty, Facts } from "../../components/Page.tsx"
 import { Skeleton } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
-import { toast } from "../../components/Toasts.tsx"
 import { bytesText, counted, numberText } from "../../components/numbers.ts"
 import { Link, orgPath } from "../../navigation/router.tsx"
 import { shaOf } from "../projects/DeploymentEntry.tsx"
@@ -39,10 +38,7 @@ const RemoveDocs = ({ project }: { readonly project: Project }) => {
       action="Remove documentation"
       name={project.name}
       warning="The stored pages and the questions of readers are erased for good."
-      onConfirm={async () => {
-        await call("docs.remove", { projectId: project.projectId })
-        toast("The documentation is removed.")
-      }}
+      onConfirm={() => call("docs.remove", { projectId: project.projectId }, { said: "The documentation is removed." })}
     >
       The stored pages, their settings and the questions of readers are erased. Chats must bring their own pages.
     </DangerCard>
@@ -56,8 +52,7 @@ const Content = ({ docs, project }: DocsProps) => {
   const fetchAgain = async () => {
     // Somebody else may have changed the settings since this page read them.
     const stored = await call("docs.get", { projectId: project.projectId })
-    await call("docs.put", settingsOf(stored))
-    toast("Gatehouse fetches the zip.")
+    await call("docs.put", settingsOf(stored), { said: "Gatehouse fetches the zip." })
   }
   const actions = (
     <>
@@ -246,10 +241,8 @@ const settings = {
 const DocsForm = ({ docs, onClose, projectId }: DocsFormProps) => {
   const call = useCall()
   const { fields, values } = useFields(settings, docs)
-  const save = async () => {
-    await call("docs.put", { projectId, ...values })
-    toast("The documentation is saved. Gatehouse fetches the zip.")
-  }
+  const save = () =>
+    call("docs.put", { projectId, ...values }, { said: "The documentation is saved. Gatehouse fetches the zip." })
   return (
     <FormDialog
       title={docs === undefined ? "Store documentation" : "Edit the documentation"}

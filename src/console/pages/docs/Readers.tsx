@@ -8,7 +8,6 @@ import { Card, Empty } from "../../components/Page.tsx"
 import { type Column, Table } from "../../components/Table.tsx"
 import { Segments } from "../../components/Tabs.tsx"
 import { ago, Time } from "../../components/Time.tsx"
-import { toast } from "../../components/Toasts.tsx"
 import { numberText } from "../../components/numbers.ts"
 import { useChoice } from "../../navigation/router.tsx"
 import type { Project } from "../projects/ProjectFrame.tsx"
@@ -24,14 +23,9 @@ export const Readers = ({ docs, project }: ReadersProps) => {
   const call = useCall()
   const may = useMay()
   const { projectId } = project
-  const keep = async () => {
-    await call("docs.put", { ...settingsOf(docs), keepQuestions: true })
-    toast("Questions are kept from now on.")
-  }
-  const erase = async () => {
-    await call("docs.eraseQuestions", { projectId })
-    toast("The questions are erased.")
-  }
+  const keep = () =>
+    call("docs.put", { ...settingsOf(docs), keepQuestions: true }, { said: "Questions are kept from now on." })
+  const erase = () => call("docs.eraseQuestions", { projectId }, { said: "The questions are erased." })
   const eraseButton = may("docs.eraseQuestions") && (
     <DeleteButton
       isSmall

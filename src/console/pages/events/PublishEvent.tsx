@@ -2,7 +2,6 @@ import { useState } from "preact/hooks"
 import { parseJson, pretty } from "../../components/Code.tsx"
 import { FormDialog } from "../../components/Dialog.tsx"
 import { Field, Input, TextArea } from "../../components/Form.tsx"
-import { toast } from "../../components/Toasts.tsx"
 import { useCall, useData } from "../../client/queries.ts"
 import { useOrg } from "../../navigation/org.ts"
 import { navigate, orgPath } from "../../navigation/router.tsx"
@@ -21,7 +20,6 @@ export const PublishEvent = ({ like = sample, onClose }: PublishEventProps) => {
   const call = useCall()
   const [type, setType] = useState(like.type)
   const [text, setText] = useState(() => pretty(like.data))
-  const [idempotencyKey] = useState(() => crypto.randomUUID())
   const { data } = useData("webhooks.list", {})
   const json = parseJson(text)
   const hasReceivers = data === undefined || data.webhook_endpoints.some(({ active }) => active)
@@ -32,8 +30,11 @@ export const PublishEvent = ({ like = sample, onClose }: PublishEventProps) => {
       isReady={json.error === undefined}
       onClose={onClose}
       onSubmit={async () => {
-        const { event_id } = await call("events.publish", { type, data: json.value }, idempotencyKey)
-        toast("The event is published.")
+        const { event_id } = await call(
+          "events.publish",
+          { type, data: json.value },
+          { isOnce: true, said: "The event is published." },
+        )
         navigate(orgPath(orgId, `/events/${event_id}`))
       }}
     >

@@ -11,7 +11,6 @@ import { ActionButton, Field, TextArea } from "../../components/Form.tsx"
 import { breaks, Card, Facts, Page } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
 import { durationText, Time } from "../../components/Time.tsx"
-import { toast } from "../../components/Toasts.tsx"
 import { counted } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
 import { Link, navigate, orgPath, useParam } from "../../navigation/router.tsx"
@@ -42,10 +41,8 @@ const ChangeInput = ({ job, onClose }: { readonly job: Job; readonly onClose: ()
   const call = useCall()
   const [text, setText] = useState(() => JSON.stringify(job.input, null, 2))
   const { error, value } = parseJson(text)
-  const retry = async () => {
-    await call("jobs.retry", { job_id: job.job_id, input: value })
-    toast("The job is queued again, with the input as you wrote it.")
-  }
+  const said = "The job is queued again, with the input as you wrote it."
+  const retry = () => call("jobs.retry", { job_id: job.job_id, input: value }, { said })
   return (
     <FormDialog title="Retry with another input" submit="Retry" isReady={!error} onSubmit={retry} onClose={onClose}>
       <Field label="Input" hint="Any JSON. It replaces the input of the job." error={error}>
@@ -62,20 +59,14 @@ const Actions = ({ job }: { readonly job: Job }) => {
   const call = useCall()
   const [isChanging, setChanging] = useState(false)
   const { job_id, status } = job
-  const cancel = async () => {
-    await call("jobs.cancel", { job_id })
-    toast("The job is canceled.")
-  }
-  const retry = async () => {
-    await call("jobs.retry", { job_id })
-    toast("The job is queued again.")
-  }
+  const cancel = () => call("jobs.cancel", { job_id }, { said: "The job is canceled." })
+  const retry = () => call("jobs.retry", { job_id }, { said: "The job is queued again." })
   /** A copy. One with a callback URL is not offered: nobody can read its secret to copy it. */
   const copy = async () => {
     const { deployment_id, input, max_attempts, priority, retry_delay_seconds, skip_callbacks, workflow } = job
     const settings = { workflow, input, priority, max_attempts, retry_delay_seconds, skip_callbacks }
-    const made = await call("jobs.create", { ...settings, ...(deployment_id !== null && { deployment_id }) })
-    toast("A copy of the job is queued.")
+    const copied = { ...settings, ...(deployment_id !== null && { deployment_id }) }
+    const made = await call("jobs.create", copied, { said: "A copy of the job is queued." })
     navigate(orgPath(orgId, `/jobs/${made.job_id}`))
   }
   return (

@@ -11,7 +11,6 @@ import { InBulk, RunningBar } from "../../components/InBulk.tsx"
 import { Empty, Page, useCreate } from "../../components/Page.tsx"
 import { ListCard } from "../../components/Table.tsx"
 import { isTime, Time, TimeFilter } from "../../components/Time.tsx"
-import { toast } from "../../components/Toasts.tsx"
 import { Beside, besideHint } from "../../navigation/Beside.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { navigate, orgPath, useQuery } from "../../navigation/router.tsx"
@@ -55,10 +54,8 @@ const RunningSweeps = () => {
     () => void refresh(({ queryKey }) => queryKey.includes("jobs.list") || queryKey.includes("jobs.causes")),
     [data?.sweeps.map(({ done, sweep_id }) => `${sweep_id} ${done}`).join()],
   )
-  const end = async (sweep_id: string) => {
-    await call("jobs.endSweep", { sweep_id })
-    toast("Stopped. Jobs that it has not reached stay as they are.")
-  }
+  const end = (sweep_id: string) =>
+    call("jobs.endSweep", { sweep_id }, { said: "Stopped. Jobs that it has not reached stay as they are." })
   return (
     <>
       {data?.sweeps.map(({ count, done, kind, sweep_id }) => (
@@ -219,9 +216,8 @@ const CreateJob = ({ onClose }: { readonly onClose: () => void }) => {
   const orgId = useOrg()
   const call = useCall()
   const { changes, fields, isValid } = useFields(newJob, { priority: 0 })
-  const [idempotencyKey] = useState(() => crypto.randomUUID())
   const create = async () => {
-    const { job_id } = await call("jobs.create", changes as Args<"jobs.create">, idempotencyKey)
+    const { job_id } = await call("jobs.create", changes as Args<"jobs.create">, { isOnce: true })
     navigate(orgPath(orgId, `/jobs/${job_id}`))
   }
   return (

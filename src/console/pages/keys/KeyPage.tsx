@@ -12,7 +12,6 @@ import { Card, Facts, Page } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
 import { Segments } from "../../components/Tabs.tsx"
 import { durationText, Time, useNow } from "../../components/Time.tsx"
-import { toast } from "../../components/Toasts.tsx"
 import { numberText } from "../../components/numbers.ts"
 import { Link, navigate, orgPath, useChoice, useParam } from "../../navigation/router.tsx"
 import { useChanges } from "../audit/useChanges.tsx"
@@ -27,10 +26,8 @@ interface KeyDialogProps {
 const EditKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
   const call = useCall()
   const { changes, controls, isValid, nameField } = useKeyForm(key)
-  const save = async () => {
-    await call("keys.update", { orgId, id: key.id, ...changes } as Args<"keys.update">)
-    toast("The key is saved. Every replica knows it.")
-  }
+  const said = "The key is saved. Every replica knows it."
+  const save = () => call("keys.update", { orgId, id: key.id, ...changes } as Args<"keys.update">, { said })
   const isReady = Object.keys(changes).length > 0 && isValid
   return (
     <FormDialog title={`Edit ${key.name}`} submit="Save" isReady={isReady} onSubmit={save} onClose={onClose}>
@@ -51,10 +48,9 @@ const RotateKey = ({ of: key, onClose, orgId }: KeyDialogProps) => {
   const call = useCall()
   const [overlap, setOverlap] = useState("86400")
   const [created, setCreated] = useState<{ readonly key: string; readonly id: string }>()
-  const [idempotencyKey] = useState(() => crypto.randomUUID())
   const rotate = async () => {
     const args = { orgId, id: key.id, overlapSeconds: Number(overlap) }
-    setCreated(await call("keys.rotate", args, idempotencyKey))
+    setCreated(await call("keys.rotate", args, { isOnce: true }))
   }
   if (created !== undefined) {
     const open = () => {
@@ -88,18 +84,10 @@ const useActions = (orgId: string, key: Key | undefined) => {
   const [open, setOpen] = useState<keyof typeof dialogs>()
   const isHolder = useSession().me.keys !== null
   if (key === undefined || !may("keys.update")) return {}
-  const enable = async () => {
-    await call("keys.update", { orgId, id: key.id, enabled: true })
-    toast("The key is enabled.")
-  }
-  const disable = async () => {
-    await call("keys.update", { orgId, id: key.id, enabled: false })
-    toast("The key is disabled. Every replica refuses it.")
-  }
-  const remove = async () => {
-    await callAndLeave("keys.remove", { orgId, id: key.id })
-    toast(`${key.name} is deleted.`)
-  }
+  const set = (enabled: boolean, said: string) => call("keys.update", { orgId, id: key.id, enabled }, { said })
+  const enable = () => set(true, "The key is enabled.")
+  const disable = () => set(false, "The key is disabled. Every replica refuses it.")
+  const remove = () => callAndLeave("keys.remove", { orgId, id: key.id }, { said: `${key.name} is deleted.` })
   const Open = open && dialogs[open]
   const buttons = (
     <>

@@ -164,11 +164,10 @@ const useNewKey = (onClose: () => void) => {
   const orgId = useOrg()
   const call = useCall()
   const [made, setMade] = useState<{ readonly name: string; readonly key: string }>()
-  const [idempotencyKey] = useState(() => crypto.randomUUID())
   const make = async (projectId: string | null, fields: Omit<Args<"keys.createForOrg">, "orgId">) => {
     const { key } = projectId
-      ? await call("keys.createForProject", { projectId, ...fields }, idempotencyKey)
-      : await call("keys.createForOrg", { orgId, ...fields }, idempotencyKey)
+      ? await call("keys.createForProject", { projectId, ...fields }, { isOnce: true })
+      : await call("keys.createForOrg", { orgId, ...fields }, { isOnce: true })
     setMade({ name: fields.name, key })
   }
   const shown = made && <ShownOnce title={`The key ${made.name}`} secret={made.key} onClose={onClose} />

@@ -103,9 +103,8 @@ export default () => {
 
 const CreateOrg = ({ onClose }: { readonly onClose: () => void }) => {
   const [name, setName] = useState("")
-  const [idempotencyKey] = useState(() => crypto.randomUUID())
   const call = useCall()
-  const create = async () => navigate(orgPath((await call("orgs.create", { name }, idempotencyKey)).orgId))
+  const create = async () => navigate(orgPath((await call("orgs.create", { name }, { isOnce: true })).orgId))
   return (
     <FormDialog title="Create an org" submit="Create org" onSubmit={create} onClose={onClose}>
       <Field label="Name" hint="People see it here. It need not be unique.">

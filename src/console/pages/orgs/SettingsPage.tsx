@@ -8,7 +8,6 @@ import { flag, list, number, optional, text, useFields } from "../../components/
 import { Field, Form, Input, linesOf } from "../../components/Form.tsx"
 import { Card, Page } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
-import { toast } from "../../components/Toasts.tsx"
 import { useOrg } from "../../navigation/org.ts"
 import { navigate, orgPath } from "../../navigation/router.tsx"
 import { type LimitName, limitLabels, limitNames, limitText } from "./limits.ts"
@@ -56,10 +55,8 @@ interface SettingProps extends OrgProps {
 const Setting = ({ name, noun, org }: SettingProps) => {
   const call = useCall()
   const { changes, field } = useFields(settings, org)
-  const save = async () => {
-    await call("orgs.update", { orgId: org.orgId, ...changes })
-    toast(`The ${noun} ${noun.endsWith("s") ? "are" : "is"} saved.`)
-  }
+  const said = `The ${noun} ${noun.endsWith("s") ? "are" : "is"} saved.`
+  const save = () => call("orgs.update", { orgId: org.orgId, ...changes }, { said })
   return (
     <Form submit={`Save the ${noun}`} isReady={name in changes} onSubmit={save}>
       {field(name)}
@@ -84,9 +81,8 @@ const LimitsForm = ({ org }: OrgProps) => {
   const wrong = changed.filter((name) => limitOf(name, texts[name]!) === undefined)
   const save = async () => {
     const limits = Object.fromEntries(changed.map((name) => [name, limitOf(name, texts[name]!)]))
-    await call("orgs.update", { orgId: org.orgId, limits })
+    await call("orgs.update", { orgId: org.orgId, limits }, { said: "The limits are saved." })
     setTexts({})
-    toast("The limits are saved.")
   }
   return (
     <Form submit="Save the limits" isReady={changed.length > 0 && wrong.length === 0} onSubmit={save}>
@@ -126,10 +122,7 @@ const DeleteOrg = ({ org }: OrgProps) => {
       action="Delete org"
       name={org.name}
       warning={`Everything of this org is deleted for good: ${projects} projects, ${keys} keys and ${endpoints} endpoints.`}
-      onConfirm={async () => {
-        await call("orgs.remove", { orgId: org.orgId })
-        toast(`${org.name} is deleted.`)
-      }}
+      onConfirm={() => call("orgs.remove", { orgId: org.orgId }, { said: `${org.name} is deleted.` })}
     >
       Its keys are refused at once, its endpoints get nothing more, and its projects, jobs and schedules are erased.
       This cannot be undone.

@@ -8,7 +8,6 @@ import { ErrorBox } from "../../components/ErrorBox.tsx"
 import { Filter, Filters } from "../../components/Form.tsx"
 import { Card, Empty } from "../../components/Page.tsx"
 import { Skeleton } from "../../components/Table.tsx"
-import { toast } from "../../components/Toasts.tsx"
 import { useQuery } from "../../navigation/router.tsx"
 import { type Deployment, DeploymentEntry, shaOf } from "./DeploymentEntry.tsx"
 import { type Project, ProjectFrame } from "./ProjectFrame.tsx"
@@ -30,10 +29,9 @@ const Promote = ({
 }) => {
   const call = useCall()
   const isBack = current !== undefined && deployment.createdAt < current.createdAt
-  const promote = async () => {
-    await call("deployments.promote", { projectId: deployment.projectId, deploymentId: deployment.id })
-    toast(isBack ? "The project is rolled back." : "The deployment is current.")
-  }
+  const { id: deploymentId, projectId } = deployment
+  const said = isBack ? "The project is rolled back." : "The deployment is current."
+  const promote = () => call("deployments.promote", { projectId, deploymentId }, { said })
   return (
     <FormDialog
       title={

@@ -8,7 +8,6 @@ import { optional, text, useFields } from "../../components/Fields.tsx"
 import { Form } from "../../components/Form.tsx"
 import { Card } from "../../components/Page.tsx"
 import { Skeleton } from "../../components/Table.tsx"
-import { toast } from "../../components/Toasts.tsx"
 import { navigate, orgPath } from "../../navigation/router.tsx"
 import { type Project, ProjectFrame } from "./ProjectFrame.tsx"
 
@@ -35,10 +34,8 @@ const general = {
 const General = ({ project }: ProjectProps) => {
   const call = useCall()
   const { changes, fields } = useFields(general, project)
-  const save = async () => {
-    await call("projects.update", { projectId: project.projectId, ...changes })
-    toast("The project is saved.")
-  }
+  const save = () =>
+    call("projects.update", { projectId: project.projectId, ...changes }, { said: "The project is saved." })
   return (
     <Form submit="Save" isReady={Object.keys(changes).length > 0} onSubmit={save}>
       {fields("name", "defaultBranch", "subdomain", "keyPrefix")}
@@ -54,10 +51,9 @@ const DeleteProject = ({ project }: ProjectProps) => {
       action="Delete project"
       name={project.name}
       warning="The project, its keys and its deployments are deleted for good."
-      onConfirm={async () => {
-        await call("projects.remove", { projectId: project.projectId })
-        toast(`${project.name} is deleted.`)
-      }}
+      onConfirm={() =>
+        call("projects.remove", { projectId: project.projectId }, { said: `${project.name} is deleted.` })
+      }
     >
       Its keys are refused at once, and its deployments are erased. Its subdomain and repository are free again.
     </DangerCard>
@@ -116,14 +112,8 @@ const repository = {
 const LinkForm = ({ link, projectId }: { readonly projectId: string; readonly link: Link | undefined }) => {
   const call = useCall()
   const { fields, values } = useFields(repository, { provider: "github", ...link })
-  const save = async () => {
-    await call("projects.putLink", { projectId, ...values })
-    toast("The repository is linked.")
-  }
-  const unlink = async () => {
-    await call("projects.removeLink", { projectId })
-    toast("The repository is unlinked.")
-  }
+  const save = () => call("projects.putLink", { projectId, ...values }, { said: "The repository is linked." })
+  const unlink = () => call("projects.removeLink", { projectId }, { said: "The repository is unlinked." })
   return (
     <>
       <Form submit={link === undefined ? "Link" : "Save the link"} onSubmit={save}>

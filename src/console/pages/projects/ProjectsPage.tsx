@@ -13,10 +13,9 @@ export const CreateProject = ({ onClose }: { readonly onClose: () => void }) => 
   const here = useOrgId()
   const call = useCall()
   const [name, setName] = useState("")
-  const [idempotencyKey] = useState(() => crypto.randomUUID())
   const create = async () => {
     const owner = here === undefined ? {} : { orgId: here }
-    const { orgId, projectId } = await call("projects.create", { name, ...owner }, idempotencyKey)
+    const { orgId, projectId } = await call("projects.create", { name, ...owner }, { isOnce: true })
     navigate(orgPath(orgId, `/projects/${projectId}`))
   }
   return (

@@ -1,11 +1,9 @@
-import { useState } from "preact/hooks"
 import type { ResponseBody } from "../../client/Operations.ts"
 import { useCall } from "../../client/queries.ts"
 import { Button } from "../../components/Button.tsx"
 import { readersZone } from "../../components/Chart.tsx"
 import { FormDialog } from "../../components/Dialog.tsx"
 import { flag, json, text, useFields } from "../../components/Fields.tsx"
-import { toast } from "../../components/Toasts.tsx"
 import { cronText } from "./cronText.ts"
 
 export type Schedule = ResponseBody<"schedules.get">
@@ -54,7 +52,6 @@ interface ScheduleFormProps {
 /** Creates a schedule, or changes one. */
 export const ScheduleForm = ({ onClose, onDone, schedule }: ScheduleFormProps) => {
   const call = useCall()
-  const [idempotencyKey] = useState(() => crypto.randomUUID())
   const stored = schedule && { ...schedule, skips: schedule.overlap === "skip" }
   const form = useFields(settings, { timezone: readersZone, ...stored })
   const save = async () => {
@@ -62,9 +59,8 @@ export const ScheduleForm = ({ onClose, onDone, schedule }: ScheduleFormProps) =
     const overlap = skips ? ("skip" as const) : ("allow" as const)
     const input = "input" in form.changes && { input: form.values.input ?? null }
     const body = { workflow, cron, timezone, overlap, ...input }
-    if (schedule === undefined) return onDone?.((await call("schedules.create", body, idempotencyKey)).schedule_id)
-    await call("schedules.update", { schedule_id: schedule.schedule_id, ...body })
-    toast("The schedule is changed.")
+    if (schedule === undefined) return onDone?.((await call("schedules.create", body, { isOnce: true })).schedule_id)
+    await call("schedules.update", { schedule_id: schedule.schedule_id, ...body }, { said: "The schedule is changed." })
   }
   return (
     <FormDialog

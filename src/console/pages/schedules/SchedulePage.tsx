@@ -8,7 +8,6 @@ import { ActionButton } from "../../components/Form.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
 import { Loaded } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
-import { toast } from "../../components/Toasts.tsx"
 import { useCall, useData } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { useOrg } from "../../navigation/org.ts"
@@ -96,10 +95,8 @@ const Actions = ({ schedule }: { readonly schedule: Schedule }) => {
     const { job_id } = await call("schedules.run", { schedule_id })
     navigate(orgPath(orgId, `/jobs/${job_id}`))
   }
-  const pause = async () => {
-    await call("schedules.update", { schedule_id, active: !active })
-    toast(active ? "The schedule is paused." : "The schedule runs again.")
-  }
+  const said = active ? "The schedule is paused." : "The schedule runs again."
+  const pause = () => call("schedules.update", { schedule_id, active: !active }, { said })
   const remove = async () => {
     await call("schedules.delete", { schedule_id })
     navigate(orgPath(orgId, "/schedules"))

@@ -231,7 +231,6 @@ interface CreateProps {
 
 export const CreateEndpoint = ({ onClose, onCreated }: CreateProps) => {
   const { changes, controls, isValid, secret } = useEndpointForm()
-  const [idempotencyKey] = useState(() => crypto.randomUUID())
   const [madeId, setMadeId] = useState<string>()
   const call = useCall()
   if (madeId !== undefined) {
@@ -242,7 +241,7 @@ export const CreateEndpoint = ({ onClose, onCreated }: CreateProps) => {
     return <ShowSecret secret={secret} onClose={open} />
   }
   const create = async () => {
-    const made = await call("webhooks.create", changes as Args<"webhooks.create">, idempotencyKey)
+    const made = await call("webhooks.create", changes as Args<"webhooks.create">, { isOnce: true })
     if (made.warning !== undefined) toast(made.warning)
     setMadeId(made.webhook_endpoint_id)
   }

@@ -14,7 +14,6 @@ import { InBulk } from "../../components/InBulk.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
 import { Loaded, Skeleton } from "../../components/Table.tsx"
 import { ago, durationText, Time, ChooseTimes, type Times } from "../../components/Time.tsx"
-import { toast } from "../../components/Toasts.tsx"
 import { numberText } from "../../components/numbers.ts"
 import { useOrg } from "../../navigation/org.ts"
 import { Segments } from "../../components/Tabs.tsx"
@@ -114,8 +113,7 @@ export default () => {
     if (since !== undefined) setSince(undefined)
   }
   const remove = async () => {
-    await call("webhooks.delete", { id })
-    toast("The endpoint is deleted.")
+    await call("webhooks.delete", { id }, { said: "The endpoint is deleted." })
     navigate(orgPath(orgId, "/endpoints"))
   }
   const Open = open && dialogs[open]
@@ -198,8 +196,11 @@ export default () => {
 const Activate = ({ endpoint, onDone }: { readonly endpoint: EndpointDetail; readonly onDone: () => void }) => {
   const call = useCall()
   const activate = async () => {
-    await call("webhooks.update", { id: endpoint.webhook_endpoint_id, active: true })
-    toast("The endpoint is active again.")
+    await call(
+      "webhooks.update",
+      { id: endpoint.webhook_endpoint_id, active: true },
+      { said: "The endpoint is active again." },
+    )
     onDone()
   }
   return (
