@@ -222,18 +222,13 @@ const flagNames = new Map([
   ["cursor", "--cursor"],
   ["hostOwner", "the repository's owner"],
   ["hostRepo", "the repository's name"],
-  ["id", "the id"],
   ["key", "the key"],
   ["limit", "--limit"],
   ...orgLimitNames.map((name) => [`limits.${name}`, `--limit ${name}`] as const),
-  ["name", "the name"],
   ["orgId", "--org"],
-  ["owners", "--owners"],
   ["projectId", "--project"],
-  ["provider", "--provider"],
   ["rateLimit.limit", "--rate-limit"],
   ["rateLimit.window", "--window"],
-  ["retentionDays", "--retention-days"],
   ["signing_secret", "the signing secret"],
 ])
 

@@ -3,7 +3,7 @@ import { Clock, Effect, Result } from "effect"
 import { Command } from "effect/cli"
 import * as Config from "../boot/config.ts"
 import { counted } from "../domain/counted.ts"
-import { type Check, fail, ok, warn } from "../infrastructure/checks/Check.ts"
+import { type Check, fail, ok, plausibleClock, warn } from "../infrastructure/checks/Check.ts"
 import { CommandFailed, print } from "./output.ts"
 
 const baseUrlRemedy = "set it to the public address of the service, for example BASE_URL=https://gatehouse.example.com"
@@ -65,13 +65,11 @@ const expectsCi = (settings: Config.Settings) => {
 const runChecks = Effect.fnUntraced(function* (settings: Config.Settings) {
   const { ciProviders, databaseUrl, dataDir, egressProxy, encryptionKeys, listenUrl, nodes, retentionDays } = settings
   // Imported here: the other commands start faster without the service's modules.
-  const [postgres, embedded, issuer, proxy, clock] = yield* Effect.promise(() =>
+  const [postgres, embedded, network] = yield* Effect.promise(() =>
     Promise.all([
       import("../infrastructure/checks/checkPostgres.ts"),
       import("../infrastructure/checks/checkEmbedded.ts"),
       import("../infrastructure/checks/checkNetwork.ts"),
-      import("../infrastructure/checks/checkNetwork.ts"),
-      import("../infrastructure/checks/Check.ts"),
     ]),
   )
   const database =
@@ -79,15 +77,15 @@ const runChecks = Effect.fnUntraced(function* (settings: Config.Settings) {
       ? embedded.checkEmbedded(dataDir, encryptionKeys, retentionDays)
       : postgres.checkPostgres({ databaseUrl, listenUrl, nodes }, encryptionKeys ?? [], retentionDays)
   const needed = expectsCi(settings)
-  const ci = ciProviders.map((provider) => issuer.checkIssuer(provider, { needed }))
-  const proxies = egressProxy === undefined ? [] : [proxy.checkEgressProxy(egressProxy)]
+  const ci = ciProviders.map((provider) => network.checkIssuer(provider, { needed }))
+  const proxies = egressProxy === undefined ? [] : [network.checkEgressProxy(egressProxy)]
   const remedy = "let this machine reach CONSOLE_OIDC_ISSUER, or correct it; nobody signs in there until then"
   const people = settings.people && [
-    issuer.checkIssuer({ ...settings.people, jwks: undefined }, { needed: true, remedy }),
+    network.checkIssuer({ ...settings.people, jwks: undefined }, { needed: true, remedy }),
   ]
   const checks = (yield* Effect.all([database, ...ci, ...(people ?? []), ...proxies], { concurrency: 4 })).flat()
   const isClockCompared = checks.some(({ name }) => name === "clock")
-  const plausibility = isClockCompared ? [] : [clock.plausibleClock(yield* Clock.currentTimeMillis)]
+  const plausibility = isClockCompared ? [] : [plausibleClock(yield* Clock.currentTimeMillis)]
   return [...configurationChecks(settings), ...checks, ...plausibility]
 })
 
