@@ -15,8 +15,8 @@ import { ProjectsGroup } from "./projectsApi.ts"
 import { PortalGroup, SessionsGroup } from "./sessionsApi.ts"
 import { SystemGroup } from "./systemApi.ts"
 import { DeliveriesGroup, WebhooksGroup } from "./webhooksApi.ts"
-import { PeopleWho, RequestErrors } from "./security.ts"
-import { describeApi } from "./openapi.ts"
+import { Idempotent, PeopleWho, RequestErrors, WebhookIdempotent } from "./security.ts"
+import { describeApi, type OperationFacts } from "./openapi.ts"
 import { knownFieldsOnly } from "./responses.ts"
 
 /** The definition of all operations. The server, the client and the OpenAPI document come from it. */
@@ -81,20 +81,23 @@ export class Api extends HttpApi.make("gatehouse")
         "objects (fewer where an operation needs fewer). Numbers keep their text. The server first checks the length, then",
         "the credential, and then reads the body.",
       ].join("\n"),
-      transform: (spec): Record<string, unknown> => describeApi(spec, rolesOfOperations()),
+      transform: (spec): Record<string, unknown> => describeApi(spec, factsOfOperations()),
     }),
   ) {}
 
-/** The roles of people that may call each operation, in words, by its id. */
-const rolesOfOperations = (): ReadonlyMap<string, string> => {
-  const all = new Map<string, string>()
+const factsOfOperations = () => {
+  const facts = new Map<string, OperationFacts>()
   HttpApi.reflect(Api, {
     onGroup: () => {},
-    onEndpoint: ({ endpoint, group }) => {
+    onEndpoint: ({ endpoint, group, middleware }) => {
       const { ofAll, ofOrg } = Context.get(endpoint.annotations, PeopleWho)
       const named = [ofAll.join(", "), ofOrg.length === 0 ? "" : `of the org: ${ofOrg.join(", ")}`].filter(Boolean)
-      all.set(`${group.identifier}.${endpoint.identifier}`, named.join("; ") || "none")
+      const all: ReadonlySet<unknown> = middleware
+      facts.set(`${group.identifier}.${endpoint.identifier}`, {
+        roles: named.join("; ") || "none",
+        isRepeatable: all.has(Idempotent) || all.has(WebhookIdempotent),
+      })
     },
   })
-  return all
+  return facts
 }

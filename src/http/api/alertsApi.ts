@@ -4,7 +4,7 @@ import { Alert, CreatedAlert, CreateAlert, TestedAlert, UpdateAlert } from "../.
 import { Forbidden, LimitReached, NotFound } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { AlertId, OrgId } from "../../domain/Schemas.ts"
-import { Deleted, idempotencyKey, noFields } from "./responses.ts"
+import { Deleted, noFields } from "./responses.ts"
 import { access, Authorization, Idempotent } from "./security.ts"
 
 const AlertPage = Schema.Struct({
@@ -40,7 +40,6 @@ export class AlertsGroup extends HttpApiGroup.make("alerts")
     ),
     HttpApiEndpoint.post("create", alerts, { params: org, ...create })
       .middleware(Idempotent)
-      .annotateMerge(idempotencyKey)
       .annotateMerge(manage("Create an alert of an org", created)),
     HttpApiEndpoint.patch("update", `${alerts}/:id`, { params: one, ...update }).annotateMerge(
       manage("Change an alert of an org", updated),
@@ -66,7 +65,6 @@ export class ServiceAlertsGroup extends HttpApiGroup.make("serviceAlerts")
     ),
     HttpApiEndpoint.post("create", "/api/v0/alerts", create)
       .middleware(Idempotent)
-      .annotateMerge(idempotencyKey)
       .annotateMerge(administer("Create an alert of the administrator", `It watches every org. ${created}`)),
     HttpApiEndpoint.patch("update", "/api/v0/alerts/:id", { params: id, ...update }).annotateMerge(
       administer("Change an alert of the administrator", updated),

@@ -30,7 +30,7 @@ import { ExchangeKey, KeyToken } from "../../domain/keys/ApiKey.ts"
 import { RoleName } from "../../domain/keys/KeySettings.ts"
 import { PutRole, Role, RoleList } from "../../domain/keys/Roles.ts"
 import { ReportedTokens, TokenLabel } from "../../domain/keys/LeakedKeys.ts"
-import { Deleted, furtherFieldsIgnored, idempotencyKey, KeyLimitedWithRetryAfter } from "./responses.ts"
+import { Deleted, furtherFieldsIgnored, KeyLimitedWithRetryAfter } from "./responses.ts"
 import { access, Authorization, GithubSignature, Idempotent } from "./security.ts"
 
 /** A proxy may send any method, and Envoy appends a path; the router gets a GET of this path. */
@@ -75,7 +75,6 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     })
       .middleware(Idempotent)
       .middleware(Authorization)
-      .annotateMerge(idempotencyKey)
       .annotateMerge(
         access.keys.manage(
           "Create an API key of a project",
@@ -90,7 +89,6 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     })
       .middleware(Idempotent)
       .middleware(Authorization)
-      .annotateMerge(idempotencyKey)
       .annotateMerge(
         access.orgKeys.administer(
           "Create an API key of an org",
@@ -105,7 +103,6 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     })
       .middleware(Idempotent)
       .middleware(Authorization)
-      .annotateMerge(idempotencyKey)
       .annotateMerge(
         access.administrator.administer(
           "Import API keys",
@@ -175,7 +172,6 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     })
       .middleware(Idempotent)
       .middleware(Authorization)
-      .annotateMerge(idempotencyKey)
       .annotateMerge(
         access.keys.manage(
           "Rotate an API key",

@@ -7,7 +7,7 @@ import { SelectedEventType } from "../../domain/webhooks/EventPatterns.ts"
 import { Event, EventDetail, SeenEventType } from "../../domain/webhooks/Event.ts"
 import { PublishEvent, PublishEvents } from "../../domain/webhooks/Events.ts"
 import { CatalogueType, CreateEventType, UpdateEventType } from "../../domain/webhooks/EventTypes.ts"
-import { Conflict, Done, idempotencyKey, LimitReached, NotFound } from "./responses.ts"
+import { Conflict, Done, LimitReached, NotFound } from "./responses.ts"
 import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./security.ts"
 
 const Deliveries = Schema.Int.annotate({
@@ -79,7 +79,6 @@ export class EventsGroup extends HttpApiGroup.make("events")
       error: LimitReached,
     })
       .middleware(WebhookIdempotent)
-      .annotateMerge(idempotencyKey)
       .annotateMerge(
         about.change(
           "Publish an event",
@@ -106,7 +105,6 @@ export class EventsGroup extends HttpApiGroup.make("events")
     })
       .middleware(WebhookIdempotent)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8))
-      .annotateMerge(idempotencyKey)
       .annotateMerge(
         about.change(
           "Publish several events",
@@ -151,7 +149,6 @@ export class EventTypesGroup extends HttpApiGroup.make("eventTypes")
       error: [Conflict, LimitReached],
     })
       .middleware(WebhookIdempotent)
-      .annotateMerge(idempotencyKey)
       .annotateMerge(
         access.tenant.change(
           "Create an event type",

@@ -25,7 +25,7 @@ import { SetWorkflow, Workflow } from "../../domain/jobs/WorkflowSettings.ts"
 import { CancelJobs, JobCause, JobSweep, RetryFilter, RetryJobs } from "../../domain/jobs/JobSweeps.ts"
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
 import { Id, JobId, JobSweepId, ScheduleId } from "../../domain/Schemas.ts"
-import { Conflict, Done, idempotencyKey, LimitReached, NotFound, noFields } from "./responses.ts"
+import { Conflict, Done, LimitReached, NotFound, noFields } from "./responses.ts"
 import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./security.ts"
 
 export const ClaimedJobs = Schema.Struct({
@@ -69,7 +69,6 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       error: LimitReached,
     })
       .middleware(WebhookIdempotent)
-      .annotateMerge(idempotencyKey)
       .annotateMerge(
         about.change("Create a job", "Queues a job. A worker claims it, or its creator completes or fails it."),
       ),
@@ -83,7 +82,6 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
     })
       .middleware(WebhookIdempotent)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.mebibytes(8))
-      .annotateMerge(idempotencyKey)
       .annotateMerge(
         about.change(
           "Create several jobs",
@@ -312,7 +310,6 @@ export class SchedulesGroup extends HttpApiGroup.make("schedules")
       error: LimitReached,
     })
       .middleware(WebhookIdempotent)
-      .annotateMerge(idempotencyKey)
       .annotateMerge(
         about.change(
           "Create a schedule",

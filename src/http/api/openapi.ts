@@ -24,6 +24,7 @@ interface Response {
 interface Parameter {
   readonly name: string
   readonly in: string
+  readonly required?: boolean
   readonly description?: string
   readonly schema: JsonSchema
 }
@@ -35,6 +36,13 @@ interface Operation {
   readonly parameters: ReadonlyArray<Parameter>
   readonly requestBody?: { readonly required?: boolean; readonly content: Readonly<Record<string, Media>> }
   readonly responses: Readonly<Record<string, Response>>
+}
+/** What the document of Effect does not say of an operation. */
+export interface OperationFacts {
+  /** The roles of people that may call it, in words. */
+  readonly roles: string
+  /** Whether it takes an `Idempotency-Key`. */
+  readonly isRepeatable: boolean
 }
 type Paths = Readonly<Record<string, Readonly<Record<string, Operation>>>>
 interface Tag {
@@ -60,6 +68,19 @@ const numbers: Schemas = {
 /** Headers that the security schemes describe. */
 const credentials = ["authorization", "x-api-key", "x-org-id", "x-csrf-token", "cookie"]
 
+/** The header of operations that create something. */
+const idempotencyKey: Parameter = {
+  name: "idempotency-key",
+  in: "header",
+  required: false,
+  description:
+    "Makes the request safe to repeat: 1 to 255 visible ASCII characters, a new key for each thing to create. For 24 " +
+    "hours, the same request with the same key gets the same response, with `idempotency-replayed: true`. Another " +
+    "request with this key is a 422. A request while the first is in progress is a 409.",
+  // Without an example: a tool that sends it twice would get the first response again.
+  schema: { type: "string", minLength: 1, maxLength: 255, pattern: "^[\\x21-\\x7e]+$" },
+}
+
 /** A parameter, whose description is its own and not its schema's. */
 const describeParameter = (parameter: Parameter) => {
   const { description, ...schema } = tidySchema(parameter.schema, "request")
@@ -83,10 +104,9 @@ const inWords = (name: string) => {
   return words[0]!.toUpperCase() + words.slice(1)
 }
 
-const success = ({ content, description, headers }: Response, { parameters }: Operation, schemas: Schemas) => {
+const success = ({ content, description, headers }: Response, isRepeatable: boolean, schemas: Schemas) => {
   const name = Object.values(content ?? {}).map(({ schema }) => refName(schema))[0]
   const words = name === undefined ? "The response." : (schemas[name]?.description ?? `${inWords(name)}.`)
-  const isRepeatable = parameters.some((one) => one.name === "idempotency-key")
   return {
     // Effect has the name of the schema, or Success.
     description: description?.includes(" ") === true ? description : words,
@@ -113,8 +133,9 @@ const describeOperation = (
   path: string,
   schemas: Schemas,
   errors: ReturnType<typeof errorResponses>,
-  roles: ReadonlyMap<string, string>,
+  facts: ReadonlyMap<string, OperationFacts>,
 ) => {
+  const { isRepeatable, roles } = facts.get(operation.operationId)!
   const { "x-gatehouse-access": access, description, parameters, responses, summary, ...rest } = operation
   const possible = Object.entries(responses).filter(
     ([status]) => operation.requestBody !== undefined || !bodyStatuses.includes(status),
@@ -125,17 +146,20 @@ const describeOperation = (
     description: [
       description ?? `${summary}.`,
       access && `**Access.** ${access}`,
-      access && `**Roles of people.** ${roles.get(operation.operationId)}.`,
+      access && `**Roles of people.** ${roles}.`,
     ]
       .filter(Boolean)
       .join("\n\n"),
-    parameters: parameters.filter(({ name }) => !credentials.includes(name)).map(describeParameter),
+    parameters: [
+      ...parameters.filter(({ name }) => !credentials.includes(name)),
+      ...(isRepeatable ? [idempotencyKey] : []),
+    ].map(describeParameter),
     ...describeBody(operation, schemas),
     responses: {
       ...Object.fromEntries(
         possible.map(([status, response]) => [
           status,
-          status.startsWith("2") ? success(response, operation, schemas) : errors.answer(path, status, response),
+          status.startsWith("2") ? success(response, isRepeatable, schemas) : errors.answer(path, status, response),
         ]),
       ),
       default: errors.otherwise(path),
@@ -180,11 +204,11 @@ const used = (document: object, schemas: Schemas) => {
  * schema for errors and shared responses, open responses and exact requests, formats and bounds, headers, examples, the
  * access to each operation in words, and the webhooks. It holds for every operation of the definition.
  *
- * @param roles the roles of people that may call each operation, by its id
+ * @param facts what the definition says of each operation besides, by its id
  */
 export const describeApi = (
   spec: Record<string, unknown>,
-  roles: ReadonlyMap<string, string>,
+  facts: ReadonlyMap<string, OperationFacts>,
 ): Record<string, unknown> => {
   const defined = mergeCopies(spec as unknown as Defined)
   const errors = errorResponses(defined.paths, defined.components.schemas)
@@ -193,7 +217,7 @@ export const describeApi = (
     ...mapValues({ ChatPart: chatPart, ...eventSchemas }, (schema) => tidySchema(schema, "response")),
   }
   const paths = mapOperations(defined.paths, (operation, path) =>
-    describeOperation(operation, path, own, errors, roles),
+    describeOperation(operation, path, own, errors, facts),
   )
   const { responses } = errors
   // Complete now: each operation has added those of its errors.

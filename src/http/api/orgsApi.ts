@@ -6,14 +6,13 @@ import { findQuery, Named } from "../../domain/orgs/Named.ts"
 import { OrgErasure } from "../../domain/orgs/OrgErasure.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { OrgId } from "../../domain/Schemas.ts"
-import { Deleted, idempotencyKey } from "./responses.ts"
+import { Deleted } from "./responses.ts"
 import { access, Authorization, Idempotent } from "./security.ts"
 
 export class OrgsGroup extends HttpApiGroup.make("orgs")
   .add(
     HttpApiEndpoint.post("create", "/api/v0/orgs", { payload: CreateOrg, success: Org, error: Forbidden })
       .middleware(Idempotent)
-      .annotateMerge(idempotencyKey)
       .annotateMerge(
         access.administrator.administer(
           "Create an org",

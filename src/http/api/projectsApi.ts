@@ -5,7 +5,7 @@ import { PutRepositoryLink, RepositoryLink } from "../../domain/projects/Reposit
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { CreateProject, Project, UpdateProject } from "../../domain/projects/Project.ts"
 import { OrgId, ProjectId } from "../../domain/Schemas.ts"
-import { Deleted, idempotencyKey } from "./responses.ts"
+import { Deleted } from "./responses.ts"
 import { access, Authorization, Idempotent } from "./security.ts"
 
 export class ProjectsGroup extends HttpApiGroup.make("projects")
@@ -16,7 +16,6 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       error: [Forbidden, NotFound, LimitReached],
     })
       .middleware(Idempotent)
-      .annotateMerge(idempotencyKey)
       .annotateMerge(
         access.management.change(
           "Create a project",

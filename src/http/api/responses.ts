@@ -1,5 +1,5 @@
 import { Schema, SchemaIssue, SchemaTransformation, type SchemaAST } from "effect"
-import { HttpApiSchema, OpenApi } from "effect/http-api"
+import { HttpApiSchema } from "effect/http-api"
 import * as Errors from "../../domain/Errors.ts"
 import { CostAboveLimit, CreditsExhausted, TooManyRequests } from "../../domain/Errors.ts"
 
@@ -152,23 +152,6 @@ export const knownFieldsOnly: SchemaAST.ParseOptions = { errors: "all", onExcess
 
 /** For operations whose callers send more than the service reads: further fields are ignored. */
 export const furtherFieldsIgnored: SchemaAST.ParseOptions = { errors: "all" }
-
-const parameter = {
-  name: "idempotency-key",
-  in: "header",
-  required: false,
-  description:
-    "Makes the request safe to repeat: 1 to 255 visible ASCII characters, a new key for each thing to create. For 24 " +
-    "hours, the same request with the same key gets the same response, with `idempotency-replayed: true`. Another " +
-    "request with this key is a 422. A request while the first is in progress is a 409.",
-  // Without an example: a tool that sends it twice would get the first response again.
-  schema: { type: "string", minLength: 1, maxLength: 255, pattern: "^[\\x21-\\x7e]+$" },
-} as const
-
-/** Adds the header `Idempotency-Key` to an operation of the OpenAPI document. */
-export const idempotencyKey = OpenApi.annotations({
-  transform: (operation) => ({ ...operation, parameters: [...operation["parameters"], parameter] }),
-})
 
 /** The body of an operation without fields. */
 export const noFields = [

@@ -20,7 +20,7 @@ import {
   WebhookEndpointDetail,
 } from "../../domain/webhooks/WebhookEndpoint.ts"
 import { SelectedEventType } from "../../domain/webhooks/EventPatterns.ts"
-import { Conflict, Done, idempotencyKey, LimitReached, NotFound, noFields } from "./responses.ts"
+import { Conflict, Done, LimitReached, NotFound, noFields } from "./responses.ts"
 import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./security.ts"
 
 const PublicKeys = Schema.Struct({
@@ -98,7 +98,6 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       error: [Conflict, LimitReached],
     })
       .middleware(WebhookIdempotent)
-      .annotateMerge(idempotencyKey)
       .annotateMerge(
         about.change(
           "Create a webhook endpoint",
@@ -210,7 +209,6 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       success: PublicKeys,
     })
       .middleware(WebhookIdempotent)
-      .annotateMerge(idempotencyKey)
       .annotateMerge(about.manage("Rotate the public key", "Makes a new key pair. For 24 hours, both keys sign."))
       .annotateMerge(access.tenant.ofGroup),
   )

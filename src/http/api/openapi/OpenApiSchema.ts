@@ -11,6 +11,8 @@ export interface JsonSchema {
   readonly default?: unknown
   readonly minimum?: number
   readonly maximum?: number
+  readonly minLength?: number
+  readonly maxLength?: number
   readonly minProperties?: number
   readonly description?: string
   readonly examples?: ReadonlyArray<unknown>
