@@ -87,6 +87,12 @@ export const NextCursorIfMore = Schema.optionalKey(Schema.String).annotate({
 /** The text of a page, in bytes. A single row may be longer. */
 export const maxPageBytes = 4 * 1024 * 1024
 
+/** A number of rows, or a lower bound of it when `isAll` is false. */
+export interface Counted {
+  readonly count: number
+  readonly isAll: boolean
+}
+
 /** The rows of a page. It ends at the limit or at `maxPageBytes`, and has at least one row when there is one. */
 export interface Found<A> {
   readonly items: ReadonlyArray<A>

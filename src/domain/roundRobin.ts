@@ -1,4 +1,4 @@
-import { Effect } from "effect"
+import { DateTime, Effect } from "effect"
 
 /** The request of one batch of the due rows of all orgs. */
 export interface RoundRobinBatch {
@@ -6,6 +6,8 @@ export interface RoundRobinBatch {
   readonly limit: number
   /** `null` for the longest due rows of any org. Else the batch takes orgs in turn: those with an id after this one. */
   readonly after: string | null
+  /** Rows are due whose time is not later. */
+  readonly now: DateTime.Utc
 }
 
 /** The result of one batch. */
@@ -39,7 +41,8 @@ export const roundRobin = <E, R>(
 ) => {
   const limited = adaptiveLimit(maxLimit)
   let turn = ""
-  const batch = (after: string | null) => limited((limit) => take({ limit, after }))
+  const batch = (after: string | null) =>
+    limited((limit) => Effect.flatMap(DateTime.now, (now) => take({ limit, after, now })))
 
   return Effect.gen(function* () {
     while (true) {

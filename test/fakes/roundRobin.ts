@@ -4,7 +4,7 @@ import type { RoundRobinBatch } from "#src/domain/roundRobin.ts"
 export const batchOf = <Row extends { readonly orgId: string }>(
   rows: ReadonlyArray<Row>,
   isDue: (row: Row) => boolean,
-  { after, limit }: RoundRobinBatch,
+  { after, limit }: Pick<RoundRobinBatch, "after" | "limit">,
 ): { readonly picked: ReadonlyArray<Row>; readonly next: string | null } => {
   if (after === null) {
     const picked = rows.filter(isDue).slice(0, limit)

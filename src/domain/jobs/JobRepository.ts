@@ -1,14 +1,15 @@
 import { Context, type DateTime, type Effect, type Result } from "effect"
 import { Conflict, InvalidRequest, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { ClaimedJob, Job, JobDetail, JobLine, JobStatus } from "./Job.ts"
-import type { DelayedBatch, ExpiredLeases, LeaseBatch, QueuedJobs } from "./Leases.ts"
+import type { ExpiredLeases, QueuedJobs } from "./Leases.ts"
 import type { JobEnd, JobReport, ReportedChange } from "./JobEnd.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import type { JobQueue } from "./JobQueue.ts"
 import type { JobCause, JobSweep, JobSweepOrder } from "./JobSweeps.ts"
 import type { JobTemplate } from "./JobTemplates.ts"
 import type { Workflow } from "./WorkflowSettings.ts"
-import type { Found, Page } from "../Page.ts"
+import type { RoundRobinBatch } from "../roundRobin.ts"
+import type { Counted, Found, Page } from "../Page.ts"
 
 /** A new job. `callbackSecret` is encrypted for the job's id. */
 export interface NewJob extends JobTemplate {
@@ -33,7 +34,6 @@ export interface UniqueJob {
   readonly debounces: boolean
 }
 
-/** The job of a creation. */
 export interface CreatedJob {
   readonly jobId: string
   /** Whether it is a new job. */
@@ -55,12 +55,6 @@ export interface JobFilter {
 interface FoundJobs extends Found<Job> {
   /** The last id that was read, when the list stopped before it found enough; `null` when it read all. */
   readonly scannedTo: string | null
-}
-
-/** A number of jobs, or a lower bound of it when `isAll` is false. */
-interface Counted {
-  readonly count: number
-  readonly isAll: boolean
 }
 
 /** What became of a report. */
@@ -193,11 +187,11 @@ export class JobRepository extends Context.Service<
       entry: AuditEntry,
     ) => Effect.Effect<void, NotFound | Unavailable>
     /** Queues the jobs of one batch of expired leases again, and returns those without another attempt. */
-    readonly expireLeases: (batch: LeaseBatch) => Effect.Effect<ExpiredLeases, Unavailable>
+    readonly expireLeases: (batch: RoundRobinBatch) => Effect.Effect<ExpiredLeases, Unavailable>
     /** Returns the jobs of one batch that nobody has claimed in time. They are still `queued`. */
-    readonly findExpired: (batch: LeaseBatch) => Effect.Effect<ExpiredLeases, Unavailable>
+    readonly findExpired: (batch: RoundRobinBatch) => Effect.Effect<ExpiredLeases, Unavailable>
     /** Opens the jobs of one batch of delayed jobs, whose time to run has come, to claims. */
-    readonly queueDelayed: (batch: DelayedBatch) => Effect.Effect<QueuedJobs, Unavailable>
+    readonly queueDelayed: (batch: RoundRobinBatch) => Effect.Effect<QueuedJobs, Unavailable>
   }
 >()("gatehouse/domain/Jobs/JobRepository") {}
 

@@ -5,6 +5,7 @@ import type { RoundRobinBatch } from "../roundRobin.ts"
 import type { Found, Page } from "../Page.ts"
 import type { JobSchedule, LastJob, Overlap } from "./JobSchedule.ts"
 import type { JobTemplate } from "./JobTemplates.ts"
+import type { QueuedJobs } from "./Leases.ts"
 
 /** A new schedule. `callbackSecret` is encrypted for the schedule's id. */
 export interface NewJobSchedule extends JobTemplate {
@@ -24,20 +25,6 @@ export interface JobScheduleChanges extends Partial<JobTemplate> {
   readonly timezone?: string
   readonly overlap?: Overlap
   readonly active?: boolean
-}
-
-/** The request of one batch of due schedules. */
-export interface RunBatch extends RoundRobinBatch {
-  readonly now: DateTime.Utc
-}
-
-/** The result of one batch of due schedules. */
-interface RunSchedules {
-  /** The org of each new job. */
-  readonly orgs: ReadonlyArray<string>
-  /** The schedules with a new run time, including those that created no job. */
-  readonly moved: number
-  readonly next: string | null
 }
 
 /** The schedules of orgs. */
@@ -79,9 +66,10 @@ export class JobScheduleRepository extends Context.Service<
     /**
      * Runs the due schedules of a batch in one transaction: creates one job for each and sets its next run time.
      * Skips schedules that another replica is running. A schedule creates no job when `isBlocked`, or when its org has
-     * reached its limit of unfinished jobs or of stored bytes; its next run time is set all the same.
+     * reached its limit of unfinished jobs or of stored bytes; its next run time is set all the same. Returns the org
+     * of each new job, and counts all schedules that have a new run time.
      */
-    readonly runDue: (batch: RunBatch) => Effect.Effect<RunSchedules, Unavailable>
+    readonly runDue: (batch: RoundRobinBatch) => Effect.Effect<QueuedJobs, Unavailable>
   }
 >()("gatehouse/domain/JobSchedules/JobScheduleRepository") {}
 

@@ -8,7 +8,7 @@ import { JobScheduleRepository } from "./JobScheduleRepository.ts"
 import { withoutUndefined } from "../withoutUndefined.ts"
 import { JobTemplates } from "./JobTemplates.ts"
 import { nextCursorIfMore, type WholeList, wholeListPage } from "../Page.ts"
-import { roundRobin } from "../roundRobin.ts"
+import { makeQueuing } from "./Leases.ts"
 import { currentTenant } from "../Principal.ts"
 import { Wakeups } from "../Wakeups.ts"
 
@@ -97,14 +97,7 @@ export class JobSchedules extends Context.Service<JobSchedules>()("gatehouse/dom
        * Runs all due schedules; orgs take turns. However many runs of a schedule were missed, it creates one job, and
        * runs next at the first time after now.
        */
-      runDue: roundRobin(
-        maxRunBatch,
-        Effect.fnUntraced(function* (batch) {
-          const { moved, next, orgs } = yield* repository.runDue({ ...batch, now: yield* DateTime.now })
-          yield* Effect.forEach(new Set(orgs), wakeups.jobs, { discard: true })
-          return { moved, next }
-        }),
-      ),
+      runDue: makeQueuing(maxRunBatch, repository.runDue, wakeups.jobs),
     }
   }),
 }) {

@@ -7,7 +7,7 @@ import { currentTenant } from "../Principal.ts"
 import { Wakeups } from "../Wakeups.ts"
 import { makeNonce } from "../ServiceEvent.ts"
 import { makeClaim } from "./ClaimJobs.ts"
-import { makeDelayed, makeExpiry } from "./Leases.ts"
+import { makeExpiry, makeQueuing } from "./Leases.ts"
 import {
   type CompleteJob,
   type CompleteJobs,
@@ -26,6 +26,9 @@ import { makeTell } from "./tellJobs.ts"
 import { type CancelJobs, JobSweepFilter, type JobSweepOrder, type RetryJobs } from "./JobSweeps.ts"
 import { JobTemplates } from "./JobTemplates.ts"
 import { type SetWorkflow, workflowNotFound } from "./WorkflowSettings.ts"
+
+/** Delayed jobs that one statement opens to claims. */
+const maxDelayedBatch = 1_000
 
 /** How far ahead `run_at` may be. */
 const maxDelayDays = 366
@@ -365,8 +368,11 @@ export class Jobs extends Context.Service<Jobs>()("gatehouse/domain/Jobs", {
         Effect.catchTag(report.one(orgId, jobId, { _tag: "Expired" }), "LimitReached", Effect.die),
       ),
 
-      /** Opens all delayed jobs whose time to run has come to claims; orgs take turns. */
-      queueDelayed: makeDelayed(repository.queueDelayed, wakeups.jobs),
+      /**
+       * Opens all delayed jobs whose time to run has come to claims; orgs take turns. Until then they are not in the
+       * index that claims read, so any number of them costs a claim nothing.
+       */
+      queueDelayed: makeQueuing(maxDelayedBatch, repository.queueDelayed, wakeups.jobs),
     }
   }),
 }) {

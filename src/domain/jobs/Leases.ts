@@ -1,11 +1,6 @@
-import { Clock, DateTime, Effect, Fiber } from "effect"
+import { Clock, Effect, Fiber } from "effect"
 import type { Conflict, NotFound, Unavailable } from "../Errors.ts"
-import { alternateOrgs, roundRobin, type RoundRobinBatch } from "../roundRobin.ts"
-
-/** The request of one batch of expired leases. */
-export interface LeaseBatch extends RoundRobinBatch {
-  readonly now: DateTime.Utc
-}
+import { alternateOrgs, roundRobin, type RoundRobinBatch, type RoundRobinResult } from "../roundRobin.ts"
 
 /** A job whose last lease expired, or that nobody has claimed in time. */
 export interface ExhaustedJob {
@@ -41,7 +36,7 @@ const maxWaitMillis = 1_000
  * @param fail fails one job, unless it was finished or its lease was extended in the meantime
  */
 export const makeExpiry = (
-  expire: (batch: LeaseBatch) => Effect.Effect<ExpiredLeases, Unavailable>,
+  expire: (batch: RoundRobinBatch) => Effect.Effect<ExpiredLeases, Unavailable>,
   fail: (job: ExhaustedJob) => Effect.Effect<void, NotFound | Conflict | Unavailable>,
 ): Effect.Effect<void, Unavailable> => {
   /** Fails a job. Returns 1, or 0 when it could not. */
@@ -85,44 +80,30 @@ export const makeExpiry = (
   return roundRobin(
     maxLeaseBatch,
     Effect.fnUntraced(function* (batch) {
-      const { exhausted, next, queued } = yield* expire({ ...batch, now: yield* DateTime.now })
+      const { exhausted, next, queued } = yield* expire(batch)
       return { moved: queued + (yield* failAll(exhausted)), next }
     }),
   )
 }
 
-/** The request of one batch of delayed jobs. */
-export interface DelayedBatch extends RoundRobinBatch {
-  readonly now: DateTime.Utc
-}
-
-/** The result of one batch of delayed jobs. */
-export interface QueuedJobs {
+/** The result of one batch of delayed jobs, or of due schedules. */
+export interface QueuedJobs extends RoundRobinResult {
   /** The orgs that have such a job. */
   readonly orgs: ReadonlyArray<string>
-  readonly moved: number
-  readonly next: string | null
 }
 
-/** Jobs that one statement opens to claims. */
-const maxDelayedBatch = 1_000
-
 /**
- * Opens delayed jobs, whose time to run has come, to claims. Until then they are not in the index that claims read, so
- * any number of them costs a claim nothing.
+ * Queues all jobs whose time has come; orgs take turns.
  *
+ * @param maxBatch jobs that one statement queues
  * @param queue runs one batch of the repository
  * @param wake signals that an org has queued jobs
  */
-export const makeDelayed = (
-  queue: (batch: DelayedBatch) => Effect.Effect<QueuedJobs, Unavailable>,
+export const makeQueuing = (
+  maxBatch: number,
+  queue: (batch: RoundRobinBatch) => Effect.Effect<QueuedJobs, Unavailable>,
   wake: (orgId: string) => Effect.Effect<void>,
 ): Effect.Effect<void, Unavailable> =>
-  roundRobin(
-    maxDelayedBatch,
-    Effect.fnUntraced(function* (batch) {
-      const { moved, next, orgs } = yield* queue({ ...batch, now: yield* DateTime.now })
-      yield* Effect.forEach(orgs, wake, { discard: true })
-      return { moved, next }
-    }),
+  roundRobin(maxBatch, (batch) =>
+    Effect.tap(queue(batch), ({ orgs }) => Effect.forEach(new Set(orgs), wake, { discard: true })),
   )

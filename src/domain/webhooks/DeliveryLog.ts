@@ -3,7 +3,7 @@ import { SecureRandom } from "effect/crypto"
 import { AuditLog } from "../audit/AuditLog.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { Conflict, NotFound, type Unavailable } from "../Errors.ts"
-import { cutRows, nextCursor, type Page } from "../Page.ts"
+import { type Counted, cutRows, nextCursor, type Page } from "../Page.ts"
 import { currentTenant } from "../Principal.ts"
 import {
   CreatedAt,
@@ -229,12 +229,6 @@ export const Resend = Schema.Struct({
   created_at: CreatedAt,
 }).annotate({ identifier: "Resend" })
 export interface Resend extends Schema.Schema.Type<typeof Resend> {}
-
-/** A number of deliveries, or a lower bound of it when `isAll` is false. */
-interface Counted {
-  readonly count: number
-  readonly isAll: boolean
-}
 
 /** What the last attempts of some deliveries ended with. */
 export const maxTopEndpoints = 5

@@ -8,9 +8,9 @@ import {
   type JobScheduleChanges,
   JobScheduleRepository,
   scheduleNotFound,
-  type RunBatch,
 } from "../../domain/jobs/JobScheduleRepository.ts"
 import { changedRun, nextRun } from "../../domain/jobs/cronTimes.ts"
+import type { RoundRobinBatch } from "../../domain/roundRobin.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { audited } from "../audit/audited.ts"
 import {
@@ -104,7 +104,7 @@ export const layer = Layer.effect(
      * Locks the due schedules of a batch. When their inputs are too large for a batch, takes the first schedules of
      * each org.
      */
-    const lockDue = (batch: RunBatch) => {
+    const lockDue = (batch: RoundRobinBatch) => {
       const isCut = sql`(SELECT count(*) FROM picked) > (SELECT count(*) FROM fits)`
       const { next, picked } = pickDue(sql, dueSchedules, columns, batch, null, isCut)
       return sql<{ schedules: ReadonlyArray<DueSchedule>; next: string | null }>`

@@ -13,7 +13,8 @@ import {
 } from "../../domain/jobs/Job.ts"
 import { type JobState, leaseExpired, refusedHeartbeat } from "../../domain/jobs/JobEnd.ts"
 import { jobNotFound, JobRepository, stepsTooLarge } from "../../domain/jobs/JobRepository.ts"
-import type { DelayedBatch, ExhaustedJob, LeaseBatch } from "../../domain/jobs/Leases.ts"
+import type { RoundRobinBatch } from "../../domain/roundRobin.ts"
+import type { ExhaustedJob } from "../../domain/jobs/Leases.ts"
 import {
   date,
   dateOrNull,
@@ -150,7 +151,7 @@ export const layer = Layer.effect(
     )`
 
     /** One batch of a sweep: opens delayed jobs whose time to run has come to claims. */
-    const queueDelayed = (batch: DelayedBatch, since: DateTime.Utc | null) => {
+    const queueDelayed = (batch: RoundRobinBatch, since: DateTime.Utc | null) => {
       const { next, picked } = pickDue(sql, delayedJobs, "id, org_id, workflow, priority", batch, since)
       return sql<QueuedRow>`
         ${picked}, opened AS (
@@ -161,7 +162,7 @@ export const layer = Layer.effect(
     }
 
     /** One batch of a sweep: returns the jobs that nobody has claimed in time. */
-    const findExpired = (batch: LeaseBatch, since: DateTime.Utc | null) => {
+    const findExpired = (batch: RoundRobinBatch, since: DateTime.Utc | null) => {
       const { next, picked } = pickDue(sql, expiringJobs, "id, org_id", batch, since)
       return sql<{ exhausted: ReadonlyArray<ExhaustedJob>; next: string | null }>`
         ${picked} SELECT ${next} AS next,
@@ -173,7 +174,7 @@ export const layer = Layer.effect(
      * One batch of a sweep: queues the jobs that have attempts and their unique keys left, and returns the others. A
      * job whose key is locked stays for a later batch.
      */
-    const expireLeases = (batch: LeaseBatch, since: DateTime.Utc | null) => {
+    const expireLeases = (batch: RoundRobinBatch, since: DateTime.Utc | null) => {
       const { now } = batch
       const columns = `
         id, org_id, workflow, priority, attempt, unique_key, octet_length(attempt_log::text) AS log_bytes, coalesce((

@@ -3,8 +3,6 @@ import type { SqlClient, Statement } from "effect/sql"
 import type { RoundRobinBatch } from "../../domain/roundRobin.ts"
 import { date, dateOrNull } from "../database/fragments.ts"
 
-type DueBatch = RoundRobinBatch & { readonly now: DateTime.Utc }
-
 /**
  * Rows that a sweep takes when they are due. They need a partial index on the time, and one on
  * `((org_id || ''), time)`. The conditions are true of the same rows, but neither implies the other, so that each
@@ -30,7 +28,7 @@ export const isSettled = (sql: SqlClient.SqlClient, row: string) =>
  * The CTEs that find the next orgs with due rows: `seen` has the next `limit` orgs with such rows, and `due` has those
  * with a due row. Reads one index entry for each org, however many rows it has.
  */
-const orgsRoundRobin = (sql: SqlClient.SqlClient, rows: DueRows, { after, limit, now }: DueBatch) => {
+const orgsRoundRobin = (sql: SqlClient.SqlClient, rows: DueRows, { after, limit, now }: RoundRobinBatch) => {
   const where = sql.literal(rows.byOrg)
   const [table, time] = [sql(rows.table), sql(rows.time)]
   return sql`
@@ -60,7 +58,7 @@ export const pickDue = (
   sql: SqlClient.SqlClient,
   rows: DueRows,
   columns: string,
-  batch: DueBatch,
+  batch: RoundRobinBatch,
   since: DateTime.Utc | null,
   hasMore: Statement.Fragment = sql.literal("false"),
 ) => {
@@ -109,7 +107,7 @@ export const makeWalk = Effect.sync(() => {
   const nowMillis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
 
   return Effect.fnUntraced(function* <A extends { readonly next: string | null }, E, R>(
-    batch: DueBatch,
+    batch: RoundRobinBatch,
     read: (since: DateTime.Utc | null) => Effect.Effect<A, E, R>,
     isLeft: (found: A) => boolean = () => false,
   ) {

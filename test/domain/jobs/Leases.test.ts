@@ -2,7 +2,8 @@ import { assert } from "@effect/vitest"
 import { Effect, Fiber, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import { Conflict, NotFound, Unavailable } from "#src/domain/Errors.ts"
-import { type ExhaustedJob, type LeaseBatch, makeExpiry } from "#src/domain/jobs/Leases.ts"
+import { type ExhaustedJob, makeExpiry } from "#src/domain/jobs/Leases.ts"
+import type { RoundRobinBatch } from "#src/domain/roundRobin.ts"
 import { it } from "../../support/it.ts"
 
 const job = (orgId: string, n: number): ExhaustedJob => ({ orgId, jobId: `${orgId}${n}` })
@@ -10,8 +11,8 @@ const ended = [job("a", 1), job("a", 2), job("a", 3), job("b", 1), job("c", 1)]
 
 /** One batch with these jobs, then empty batches. */
 const once = (jobs: ReadonlyArray<ExhaustedJob>) => {
-  const asked: Array<LeaseBatch> = []
-  const expire = (batch: LeaseBatch) =>
+  const asked: Array<RoundRobinBatch> = []
+  const expire = (batch: RoundRobinBatch) =>
     Effect.sync(() => ({ queued: 0, exhausted: asked.push(batch) === 1 ? jobs : [], next: null }))
   return { asked, expire }
 }
