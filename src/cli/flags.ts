@@ -201,7 +201,6 @@ export const orgFlag = textFlag("org", "The id of the org; not needed if there i
 /** The org that the administrator acts for under `/v1`. */
 export const ActFor = Context.Reference<Option.Option<string>>("gatehouse/cli/ActFor", { defaultValue: Option.none })
 
-/** A group of commands. */
 export const group = <const C extends ReadonlyArray<Command.Command.SubcommandEntry>>(
   name: string,
   about: string,

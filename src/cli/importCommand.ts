@@ -530,7 +530,6 @@ const isSameOrigin = (metadata: unknown, origin: ReturnType<typeof originOf>) =>
   return (["from", "owner", "id"] as const).every((name) => one?.[name] === origin.imported[name])
 }
 
-/** The endpoint with an external id in an org, if it has one. */
 const endpointIn = (orgId: string, external_id: string) =>
   ask((gatehouse) =>
     gatehouse.webhooks

@@ -69,7 +69,6 @@ const changedCreditsOf = Effect.fnUntraced(function* (flags: Limits & { readonly
   return Option.isSome(refill) ? { credits: none } : {}
 })
 
-/** The limits of a change. */
 const changedLimitsOf = Effect.fnUntraced(function* (flags: Parameters<typeof changedCreditsOf>[0]) {
   return { ...(yield* rateLimitOf(flags)), ...(yield* changedCreditsOf(flags)) }
 })

@@ -138,6 +138,9 @@ export const expiry = (description: string) => time(description, "2100-01-01T00:
 export const CreatedAt = time("When it was created.")
 export const UpdatedAt = time("When it was last changed.")
 
+export const howMany = (description: string, example: number) =>
+  Schema.Int.annotate({ description, examples: [example] })
+
 /** The name of a type in schema messages, and in ours. */
 const words: Record<string, string> = {
   string: "a string",

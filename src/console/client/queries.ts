@@ -134,7 +134,6 @@ interface Newest {
 const newestOf = ({ meta, state }: Query) =>
   state.data === undefined ? undefined : (meta?.["newest"] as Newest | undefined)
 
-/** The name of the rows in a response. */
 const rowsName = (response: object) => Object.entries(response).find(([, value]) => Array.isArray(value))![0]
 
 const mapRows = ({ pages, ...rest }: Loaded, map: (row: unknown) => unknown): Loaded => ({

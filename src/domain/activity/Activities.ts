@@ -15,7 +15,6 @@ const defaultRange: Record<Every, Duration.Duration> = {
 export const maxFailureHours = Duration.hours(48)
 export const maxFailureDays = Duration.days(31)
 
-/** The query of an overview. */
 interface OverviewQuery {
   readonly from?: DateTime.Utc | undefined
   readonly to?: DateTime.Utc | undefined
@@ -23,7 +22,6 @@ interface OverviewQuery {
   readonly orgId?: string | undefined
 }
 
-/** The query of a ranking. */
 interface RankingQuery {
   readonly since?: DateTime.Utc | undefined
   readonly limit: number

@@ -1,5 +1,5 @@
 import { DateTime, Effect, Schema } from "effect"
-import { EndpointId, Id, OrgId, time, Timestamp } from "../Schemas.ts"
+import { EndpointId, howMany, Id, OrgId, time, Timestamp } from "../Schemas.ts"
 
 /** What is counted, with its outcomes. */
 export const outcomesOf = {
@@ -163,13 +163,11 @@ export const quantile = (
   return below
 }
 
-const attemptCount = (description: string, example: number) => Schema.Int.annotate({ description, examples: [example] })
-
 /** What the attempts of an endpoint ended with in a range that ends now. */
 export const EndpointHealth = Schema.Struct({
   since: time("The start of the range: of its hour, or of its day in UTC."),
-  attempts: attemptCount("Attempts since then. Written every five seconds.", 200),
-  delivered: attemptCount("Those of them that delivered.", 180),
+  attempts: howMany("Attempts since then. Written every five seconds.", 200),
+  delivered: howMany("Those of them that delivered.", 180),
   p95_ms: Schema.NullOr(Schema.Int).annotate({
     description:
       "The 95th percentile of the time until the response, in milliseconds, estimated from a histogram. null: there was no response.",
@@ -181,7 +179,7 @@ export const EndpointHealth = Schema.Struct({
         description: "The status, the class of a rare status such as 4xx, or the kind of failure such as timeout.",
         examples: ["503"],
       }),
-      attempts: attemptCount("Attempts that ended with it.", 20),
+      attempts: howMany("Attempts that ended with it.", 20),
     }),
   ).annotate({ description: "What the failed attempts ended with, the most frequent first." }),
 }).annotate({ identifier: "EndpointHealth" })
@@ -287,7 +285,6 @@ export const measures = {
 >
 export type Measure = keyof typeof measures
 
-/** The names of the measures. */
 export const measureNames = [
   "attempts",
   "failedAttempts",
@@ -295,16 +292,14 @@ export const measureNames = [
   "jobs",
 ] as const satisfies ReadonlyArray<Measure>
 
-const orgCount = (description: string, example: number) => Schema.Int.annotate({ description, examples: [example] })
-
 /** An org by what it did. */
 export const ActiveOrg = Schema.Struct({
   orgId: OrgId,
   name: Schema.String.annotate({ description: "The name of the org.", examples: ["Acme"] }),
-  attempts: orgCount("Attempts of deliveries.", 1_200),
-  failedAttempts: orgCount("Those of them that failed.", 42),
-  validations: orgCount("Validations of its keys.", 90_000),
-  jobs: orgCount("Finished jobs.", 300),
+  attempts: howMany("Attempts of deliveries.", 1_200),
+  failedAttempts: howMany("Those of them that failed.", 42),
+  validations: howMany("Validations of its keys.", 90_000),
+  jobs: howMany("Finished jobs.", 300),
 }).annotate({ identifier: "ActiveOrg" })
 export interface ActiveOrg extends Schema.Schema.Type<typeof ActiveOrg> {}
 

@@ -26,7 +26,6 @@ interface Tick {
 const intervals: ReadonlyArray<Every> = ["minute", "hour", "day"]
 const attemptIntervals = ["hour", "day"] as const
 
-/** An attempt of an endpoint. */
 interface EndpointAttempt {
   readonly orgId: string
   readonly endpointId: string

@@ -195,7 +195,6 @@ const sectionsOf = (body: string): ReadonlyArray<Section> => {
   return sections
 }
 
-/** The description of a page in its front matter. */
 export const descriptionOf = ({ markdown }: Page): string => textsOf(splitFrontMatter(markdown).matter)("description")
 
 const firstHeading = (sections: ReadonlyArray<Section>) =>

@@ -1,6 +1,6 @@
 import { type DateTime, Schema } from "effect"
 import { NextCursor, pageQuery } from "../Page.ts"
-import { Id, time } from "../Schemas.ts"
+import { howMany, Id, time } from "../Schemas.ts"
 import type { DocsOf } from "./ProjectDocsRepository.ts"
 
 const Thumb = Schema.Literals(["up", "down"])
@@ -28,15 +28,13 @@ export const DocsQuestion = Schema.Struct({
 }).annotate({ identifier: "DocsQuestion" })
 export type DocsQuestion = typeof DocsQuestion.Type
 
-const times = (description: string, example: number) => Schema.Int.annotate({ description, examples: [example] })
-
 /** Questions that differ only in case and punctuation. */
 export const AskedQuestion = Schema.Struct({
   question: Schema.String.annotate({ description: "The newest of them.", examples: ["How do I rotate a key?"] }),
-  times: times("How often it was asked.", 12),
-  notFound: times("How often the answer had no source.", 3),
-  thumbsUp: times("How often the answer has helped.", 2),
-  thumbsDown: times("How often it has not.", 1),
+  times: howMany("How often it was asked.", 12),
+  notFound: howMany("How often the answer had no source.", 3),
+  thumbsUp: howMany("How often the answer has helped.", 2),
+  thumbsDown: howMany("How often it has not.", 1),
   lastAskedAt: time("When a reader last asked the question."),
 }).annotate({ identifier: "AskedQuestion" })
 export type AskedQuestion = typeof AskedQuestion.Type

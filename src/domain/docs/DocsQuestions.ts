@@ -109,7 +109,6 @@ export class DocsQuestions extends Context.Service<DocsQuestions>()("gatehouse/d
         return { questions: yield* repository.mostAsked(yield* find(projectId), filter) }
       }),
 
-      /** Erases all questions of a project. */
       erase: Effect.fn("DocsQuestions.erase")(function* (projectId: string) {
         const [record, now] = [yield* find(projectId), yield* DateTime.now]
         while ((yield* repository.erase(record, now, eraseBatchSize)) >= eraseBatchSize);

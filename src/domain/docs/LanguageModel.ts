@@ -10,7 +10,6 @@ export interface ModelTool {
   readonly run: (argument: string) => Effect.Effect<string>
 }
 
-/** The request to a model. */
 export interface ModelRequest {
   readonly instructions: string
   readonly turns: ReadonlyArray<Turn>

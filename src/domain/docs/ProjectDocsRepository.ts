@@ -26,7 +26,6 @@ export interface NewPage extends Page {
   readonly description: string
 }
 
-/** A page in a list. */
 export type ListedPage = Omit<NewPage, "markdown">
 
 /** Stored documentation of projects. */

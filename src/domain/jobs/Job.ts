@@ -71,7 +71,6 @@ const RetryDelaySeconds = whole(1, 86_400).annotate({
 /** How long nobody claims a job until it fails. */
 export const ExpiresInSeconds = whole(1, 30 * 86_400)
 
-/** A key of a job. */
 const JobKey = NonEmptyText.check(atMost(200))
 
 /** How a job is queued and tried again. */

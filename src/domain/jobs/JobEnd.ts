@@ -88,7 +88,6 @@ export type JobDecision =
   | { readonly _tag: "Cancel" }
   | { readonly _tag: "Unchanged" }
 
-/** What a report has changed. */
 export interface ReportedChange {
   /** The new status of the job. `null`: the report changed nothing. */
   readonly status: JobStatus | null

@@ -1,17 +1,15 @@
 import { Schema } from "effect"
-import { time, Timestamp } from "../Schemas.ts"
+import { howMany, time, Timestamp } from "../Schemas.ts"
 import { StoredWorkflowName } from "./Job.ts"
-
-const count = (description: string, example: number) => Schema.Int.annotate({ description, examples: [example] })
 
 /** The unfinished jobs of an org. */
 export const JobQueue = Schema.Struct({
   workflows: Schema.Array(
     Schema.Struct({
       workflow: StoredWorkflowName,
-      queued: count("Jobs that wait for a claim.", 240),
-      delayed: count("Jobs whose time to run has not come, or that are tried again later.", 3),
-      running: count("Jobs that workers have claimed.", 20),
+      queued: howMany("Jobs that wait for a claim.", 240),
+      delayed: howMany("Jobs whose time to run has not come, or that are tried again later.", 3),
+      running: howMany("Jobs that workers have claimed.", 20),
       is_all: Schema.Boolean.annotate({ description: "false: the numbers are lower bounds.", examples: [true] }),
     }),
   ).annotate({ description: "Up to 100 workflows with unfinished jobs, the most queued jobs first." }),
@@ -23,14 +21,14 @@ export const JobQueue = Schema.Struct({
     description:
       "Since when the queued job that waits longest is due. Looks at the 50 jobs of each priority that were created first. null: none is queued.",
   }),
-  created: count("Jobs that were created since created_since. Counted up to 10,000.", 75),
+  created: howMany("Jobs that were created since created_since. Counted up to 10,000.", 75),
   created_since: time("Five minutes ago."),
   keys: Schema.Array(
     Schema.Struct({
       workflow: StoredWorkflowName,
       concurrency_key: Schema.String.annotate({ description: "The key of the jobs.", examples: ["customer-17"] }),
-      queued: count("Jobs with this key that wait for a claim.", 200),
-      running: count("Jobs with this key that workers have claimed.", 1),
+      queued: howMany("Jobs with this key that wait for a claim.", 200),
+      running: howMany("Jobs with this key that workers have claimed.", 1),
     }),
   ).annotate({ description: "The ten concurrency keys with the most queued jobs, among the jobs that were counted." }),
 }).annotate({ identifier: "JobQueue" })

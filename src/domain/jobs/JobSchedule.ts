@@ -84,7 +84,6 @@ export const JobSchedule = Schema.Struct({
 }).annotate({ identifier: "JobSchedule" })
 export interface JobSchedule extends Schema.Schema.Type<typeof JobSchedule> {}
 
-/** The last job of a schedule. */
 export const LastJob = Schema.Struct({
   job_id: JobId,
   status: JobState,

@@ -59,7 +59,6 @@ export interface KeyFilter extends Search {
   readonly state?: KeyState | undefined
 }
 
-/** The limits of a key. */
 export interface KeyLimits {
   /** The counter of the limits, which a rotated key and its replacement share. */
   readonly counterId: string

@@ -85,7 +85,6 @@ export interface AuthorizedUse {
   readonly rate: RateLeft | null
 }
 
-/** The answer of a validation. */
 const answerOf = (grant: KeyGrant, { details }: KeyUse, credits: number | null): ValidatedKey => {
   const { keyId, orgId, projectId } = grant
   if (details !== true) return { keyId, orgId, projectId }
@@ -139,7 +138,6 @@ export const make = Effect.gen(function* () {
   const quotas = yield* LeasedQuotas.make(notValid)
   const usage = KeyUsage.make(repository, yield* KeyUsage.KeyUsageRepository)
 
-  /** Returns the grant if it is valid at a time. */
   const validAt = (grant: KeyGrant | undefined, now: number) =>
     grant === undefined || !grant.enabled || (grant.expiresAt !== null && grant.expiresAt.epochMilliseconds <= now)
       ? undefined

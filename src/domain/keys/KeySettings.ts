@@ -140,7 +140,6 @@ export const changedSettings = {
   }),
 }
 
-/** The settings of a key. */
 export interface KeySettings {
   readonly enabled: boolean
   readonly permissions: ReadonlyArray<string>

@@ -2,7 +2,7 @@ import { Context, DateTime, Effect, Layer, Schema } from "effect"
 import { InvalidRequest, type Unavailable } from "../Errors.ts"
 import { requireKeys, requireOrg } from "../Principal.ts"
 import { RetentionDays } from "../Retention.ts"
-import { time } from "../Schemas.ts"
+import { howMany, time } from "../Schemas.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { ApiKeyRepository } from "./ApiKeyRepository.ts"
 import { removeInBatches } from "../removeInBatches.ts"
@@ -148,7 +148,6 @@ export const make = (repository: ApiKeyRepository["Service"], usages: KeyUsageRe
   return { seen, count, flush }
 }
 
-/** The query of usage. */
 export const usageQuery = {
   from: Schema.optionalKey(
     time(
@@ -168,15 +167,13 @@ interface UsageQuery {
   readonly every?: "hour" | "day"
 }
 
-const count = (description: string, example: number) => Schema.Int.annotate({ description, examples: [example] })
-
 /** The validations in one interval. */
 export const UsageInterval = Schema.Struct({
   at: time("The start of the interval."),
-  valid: count("Validations that were valid.", 1204),
-  forbidden: count("Validations that needed a permission that the key does not have.", 3),
-  limited: count("Validations above the rate limit or without credits.", 12),
-  cost: count("The sum of the costs of valid validations.", 48_160),
+  valid: howMany("Validations that were valid.", 1204),
+  forbidden: howMany("Validations that needed a permission that the key does not have.", 3),
+  limited: howMany("Validations above the rate limit or without credits.", 12),
+  cost: howMany("The sum of the costs of valid validations.", 48_160),
 }).annotate({ identifier: "UsageInterval" })
 export type UsageInterval = typeof UsageInterval.Type
 

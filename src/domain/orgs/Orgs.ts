@@ -143,7 +143,6 @@ export class Orgs extends Context.Service<Orgs>()("gatehouse/domain/Orgs", {
         return { found: found.items, nextCursor: nextCursor(found, ({ id }) => id) }
       }),
 
-      /** A page of the orgs. */
       list: Effect.fn("Orgs.list")(function* ({ cursor, limit, ...filter }: Page & OrgFilter) {
         const found = yield* repository.list(yield* managedScope, { cursor, limit }, filter)
         return { orgs: found.items, nextCursor: nextCursor(found, (org) => org.orgId) }

@@ -1,7 +1,6 @@
 import { Schema } from "effect"
 import { atMost, CreatedAt, Id, KeyPrefix, Name, NonEmptyText, OrgId, ProjectId, Text, UpdatedAt } from "../Schemas.ts"
 
-/** A project. */
 export const Project = Schema.Struct({
   projectId: ProjectId,
   orgId: OrgId,

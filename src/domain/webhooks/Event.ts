@@ -83,7 +83,6 @@ export const SeenEventType = Schema.Struct({
 }).annotate({ identifier: "SeenEventType" })
 export interface SeenEventType extends Schema.Schema.Type<typeof SeenEventType> {}
 
-/** The event that an endpoint was deactivated. */
 export const deactivated = (endpointId: string, reason: typeof DeactivatedReason.Type): NewServiceEvent => ({
   type: "endpoint.deactivated",
   data: { webhook_endpoint_id: endpointId, reason },

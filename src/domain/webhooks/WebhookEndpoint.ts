@@ -257,7 +257,6 @@ export const GetWebhookEndpoint = Schema.Struct({
   )
   .annotate({ identifier: "GetWebhookEndpoint", examples: [{ id: "01KAHBMKZ3D2X7S5QN8W4V6R9T" }] })
 
-/** A test of an endpoint. */
 export const TestWebhookEndpoint = Schema.Struct({
   id: EndpointId,
   type: Schema.optionalKey(TestEventType),

@@ -33,7 +33,6 @@ export type FailureKind =
   /** The response is too long, or is not HTTP. */
   | "bad_response"
 
-/** The outcome of an attempt. */
 export interface AttemptOutcome {
   /** The status of the response; `null` when there was none. */
   readonly status: number | null
@@ -45,7 +44,6 @@ export interface AttemptOutcome {
   readonly duration: Duration.Duration
 }
 
-/** Sends webhooks. */
 export class WebhookSender extends Context.Service<
   WebhookSender,
   {

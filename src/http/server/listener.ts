@@ -207,7 +207,6 @@ export const respondBy = (
   return () => void server.off("request", onRequest).off("checkContinue", onRequest)
 }
 
-/** Limits of each connection. */
 export interface ConnectionLimits {
   /** How many pipelined requests may wait behind the one in progress. */
   readonly maxPipelined: number

@@ -206,7 +206,6 @@ const record = Effect.fnUntraced(function* (migration: Migration) {
     ON CONFLICT DO NOTHING`
 })
 
-/** Whether a migration is applied. */
 const isApplied = ({ id }: Migration) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) =>
     Effect.map(sql`SELECT FROM ${sql(migrationsTable)} WHERE migration_id = ${id}`, (rows) => rows.length > 0),

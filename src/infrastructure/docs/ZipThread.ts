@@ -131,7 +131,6 @@ const pathOf = ({ extraFields, fileName, generalPurposeBitFlag: flags }: Entry) 
 const isLink = ({ externalFileAttributes, versionMadeBy }: Entry) =>
   versionMadeBy >>> 8 === 3 && externalFileAttributes >>> 28 === 0o12
 
-/** The bytes of an entry as they are in the zip. */
 const packedBytes = async (zip: ZipFile, entry: Entry) => {
   const stream = await promisify<Entry, { decodeFileData: false }, Readable>((each, how, done) =>
     zip.openReadStream(each, how, done),

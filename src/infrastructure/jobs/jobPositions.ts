@@ -37,7 +37,6 @@ interface Queue {
   lookAt: number
 }
 
-/** A job in a queue. */
 export interface QueuedJob {
   readonly orgId: string
   readonly workflow: string

@@ -173,7 +173,6 @@ export const layer = Layer.effect(
         WHEN enabled THEN 'valid' ELSE 'disabled' END`)
 
     const cast = typed(sql)
-    /** The columns of settings. */
     const columnsOf = ({ allowedIps, metadata, permissions, rateLimit, roles, ...settings }: SettingsChange) => ({
       enabled: cast("boolean", settings.enabled),
       permissions: cast("text::json", permissions && JSON.stringify(permissions)),

@@ -123,7 +123,6 @@ const toRow = ({ orgId: org_id, id, counter }: StoredCounter): CounterRow => ({
   refill_every: counter.credits?.refill?.every ?? null,
 })
 
-/** A counter with its ids. */
 interface StoredCounter extends CounterKey {
   readonly counter: KeyCounter
 }

@@ -102,7 +102,6 @@ export const layer = Layer.effect(
       return sets
     }
 
-    /** The link of a project of the scope. */
     const findLink = Effect.fnUntraced(function* (scope: OrgScope, projectId: string) {
       const [link] = yield* sql<{ [Field in keyof RepositoryLink]: RepositoryLink[Field] | null }>`
         SELECT ${sql.literal(linkColumns)} FROM projects WHERE ${projectCondition(sql, scope, projectId)}`

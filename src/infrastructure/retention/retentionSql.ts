@@ -73,7 +73,6 @@ const batchRetries = { times: 3, while: (error: "removed" | Unavailable | SqlErr
 
 const partition = (table: Table, low: string) => `${table.name}_${low.toLowerCase()}`
 
-/** An event, with its job. */
 interface EventOfJob {
   readonly id: string
   readonly orgId: string
@@ -170,7 +169,6 @@ export const layer = Layer.effect(
         ([row]) => row!.columns,
       )
 
-    /** The rows of events in a table that has them. */
     const rowsOf = ({ key, name }: Table, from: string, events: ReadonlyArray<EventOfJob>) => {
       const ids = texts(events.map(({ id }) => id))
       if (name === "events") return sql`id = ANY(${ids})`

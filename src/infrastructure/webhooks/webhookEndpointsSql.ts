@@ -117,7 +117,6 @@ export const layer = Layer.effect(
       sql`lane = ${nextLane(sql)}, deactivated_at = ${date(now)}, deactivated_reason = ${reason}`
 
     const cast = typed(sql)
-    /** The columns of settings. */
     const columnsOf = (settings: Partial<EndpointSettings>) => {
       const { auth, batch, channels, eventTypes, filter, headers, metadata, retryDelays } = settings
       return {

@@ -125,13 +125,8 @@ const Documentation = ({ project }: { readonly project: Project }) => {
 
 export default () => <ProjectFrame>{(project) => <Documentation project={project} />}</ProjectFrame>
 
-interface StoredDocsProps {
-  readonly docs: Docs
-  readonly project: Project
-}
-
 /** What a reader should know now, and what to do. */
-const Fault = ({ docs, project }: StoredDocsProps) => {
+const Fault = ({ docs, project }: DocsProps) => {
   const { failure, state, stored } = docs
   const old = stored === null ? "Chats have no pages of this project yet." : "Until then, chats use the pages below."
   if (failure !== null) {
@@ -180,7 +175,7 @@ const Deployment = ({ deploymentId, project }: { readonly deploymentId: string; 
 }
 
 /** Whether the documentation is stored, which one, and why not. */
-const StoredDocs = ({ docs, project }: StoredDocsProps) => {
+const StoredDocs = ({ docs, project }: DocsProps) => {
   const may = useMay()
   const { docsUrl, docsZipUrl, keepQuestions, public: isPublic, stored } = docs
   const deploymentId = stored?.deploymentId ?? null
@@ -266,7 +261,7 @@ const nameOf = ({ name }: Project) => {
 }
 
 /** How coding assistants and other clients read the stored pages. */
-const Assistants = ({ docs, project }: { readonly docs: Docs; readonly project: Project }) => {
+const Assistants = ({ docs, project }: DocsProps) => {
   const address = `${location.origin}/api/v0/projects/${project.projectId}/docs`
   const server = {
     type: "http",

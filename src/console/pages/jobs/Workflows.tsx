@@ -168,7 +168,6 @@ const limits = {
   },
 }
 
-/** The fields that are given. */
 const given = (fields: object) => Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null))
 
 const SetLimits = ({ of, onClose, workflow }: { of: Settings; onClose: () => void; workflow: string | undefined }) => {

@@ -51,7 +51,6 @@ interface SettingProps extends OrgProps {
   readonly noun: string
 }
 
-/** One setting of an org. */
 const Setting = ({ name, noun, org }: SettingProps) => {
   const call = useCall()
   const { changes, field } = useFields(settings, org)

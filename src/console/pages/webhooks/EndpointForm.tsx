@@ -254,12 +254,12 @@ export const CreateEndpoint = ({ onClose, onCreated }: CreateProps) => {
   )
 }
 
-interface EditProps {
+export interface EndpointDialogProps {
   readonly endpoint: EndpointDetail
   readonly onClose: () => void
 }
 
-export const EditEndpoint = ({ endpoint, onClose }: EditProps) => {
+export const EditEndpoint = ({ endpoint, onClose }: EndpointDialogProps) => {
   const { changes, controls, isValid } = useEndpointForm(endpoint)
   const call = useCall()
   const save = async () => {

@@ -21,7 +21,7 @@ import { Link, navigate, orgPath, useChoice, useParam, useSearch } from "../../n
 import { useChanges } from "../audit/useChanges.tsx"
 import { deliveryStates, DeliveryTable, hasSucceeded, outcomeText } from "../deliveries/DeliveryTable.tsx"
 import { Causes, causeText, RunningResends } from "../deliveries/Resends.tsx"
-import { EditEndpoint } from "./EndpointForm.tsx"
+import { EditEndpoint, type EndpointDialogProps } from "./EndpointForm.tsx"
 import { SigningSecret } from "./SigningSecret.tsx"
 import { authText, bodies, type EndpointDetail, reasonText, shortUrl, stateOf } from "./endpoints.ts"
 
@@ -208,11 +208,6 @@ const Activate = ({ endpoint, onDone }: { readonly endpoint: EndpointDetail; rea
       Activate again
     </ActionButton>
   )
-}
-
-interface EndpointDialogProps {
-  readonly endpoint: EndpointDetail
-  readonly onClose: () => void
 }
 
 /** How long before `failing_since` a recovery begins: a delivery is created before its first attempt. */

@@ -22,7 +22,6 @@ export const responseHeaders = {
   },
 } as const
 
-/** The headers of a webhook. */
 const webhookHeaders = [
   {
     name: "webhook-id",
@@ -128,7 +127,6 @@ const events: Readonly<Record<string, WebhookEvent>> = {
 
 const text = (description: string) => ({ type: "string", description }) as const
 
-/** The body of an event that has data. */
 const bodyWith = (description: string, event: string, data: JsonSchema): JsonSchema => ({
   type: "object",
   description: `${description}: always these five fields.`,
