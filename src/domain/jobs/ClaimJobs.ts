@@ -1,6 +1,6 @@
 import { DateTime, Deferred, Effect, Exit, FiberSet, Latch } from "effect"
-import { InvalidRequest, type LimitReached, type Unavailable } from "../Errors.ts"
-import { currentTenant, RequestOrg } from "../Principal.ts"
+import { InvalidRequest, type LimitReached, Unauthorized, Unavailable } from "../Errors.ts"
+import { CurrentPrincipal, currentTenant, RequestOrg } from "../Principal.ts"
 import { Wakeups } from "../Wakeups.ts"
 import { DefaultLimits, limitReached } from "../orgs/OrgLimits.ts"
 import { type ClaimedJob, type ClaimJobs, defaultLeaseSeconds } from "./Job.ts"
@@ -16,6 +16,13 @@ const claimedWorkflows = ({ workflow, workflows }: typeof ClaimJobs.Type) => {
   }
   return Effect.succeed(workflow === undefined ? workflows && [...new Set(workflows)].toSorted() : [workflow])
 }
+
+const credentialEnded = new Unauthorized({ error: "The credential ended while the claim waited. Send another one." })
+
+/** Fails when the credential of a claim has ended since it began to wait. */
+const stillAdmitted = CurrentPrincipal.use(({ recheck = Effect.void }) =>
+  Effect.mapError(recheck, (error) => (error instanceof Unavailable ? error : credentialEnded)),
+)
 
 /** Makes the claim of jobs: at once, or after a wait for the first one. */
 export const makeClaim = Effect.gen(function* () {
@@ -45,7 +52,7 @@ export const makeClaim = Effect.gen(function* () {
     const { limit = 1, lease_seconds: leaseSeconds = defaultLeaseSeconds, wait_seconds: wait = 0 } = input
     const key = { orgId, workflows: yield* claimedWorkflows(input), leaseSeconds }
     if (wait === 0) return yield* claimNow(key, limit)
-    return yield* limited(orgId, waiting.wait(key, limit, wait))
+    return yield* limited(orgId, waiting.wait(key, limit, wait, stillAdmitted))
   })
 })
 
@@ -216,8 +223,11 @@ const makeJobPolls = Effect.fnUntraced(function* (
     return poll
   }
 
-  /** Waits up to `seconds` for up to `limit` jobs. Returns an empty list if none arrives. */
-  const wait = (key: PollKey, limit: number, seconds: number) =>
+  /**
+   * Waits up to `seconds` for up to `limit` jobs. Returns an empty list if none arrives. When `check` fails after the
+   * wait, the jobs go to others.
+   */
+  const wait = <E, R>(key: PollKey, limit: number, seconds: number, check: Effect.Effect<void, E, R>) =>
     Effect.uninterruptibleMask((restore) => {
       const waiter: Waiter = { limit, answer: Deferred.makeUnsafe(), isServed: false, isOver: false, jobs: [] }
       const poll = join(key, waiter)
@@ -228,8 +238,9 @@ const makeJobPolls = Effect.fnUntraced(function* (
         return Effect.succeed<Claimed>([])
       })
       const answered = Deferred.await(waiter.answer)
-      return restore(Effect.raceFirst(answered, Effect.andThen(Effect.sleep(`${seconds} seconds`), end))).pipe(
-        Effect.onInterrupt(() =>
+      const waited = Effect.raceFirst(answered, Effect.andThen(Effect.sleep(`${seconds} seconds`), end))
+      return restore(Effect.tap(waited, check)).pipe(
+        Effect.onError(() =>
           Effect.sync(() => {
             leave(poll, waiter)
             if (waiter.jobs.length > 0) run(share(key, waiter.jobs))

@@ -4,7 +4,7 @@ import { layer } from "../../support/it.ts"
 import { onPostgres, TestServer } from "../../support/server.ts"
 import { until, within } from "../../support/wait.ts"
 import { claim, events, get, make, status } from "./jobCalls.ts"
-import { keysOf } from "../operations.ts"
+import { keysOf, must } from "../operations.ts"
 import { makeTenant } from "../tenants.ts"
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("claims of jobs", (it) => {
@@ -34,6 +34,21 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("claims of 
     yield* until("the claim to end", Effect.sync(unanswered), (requests) => requests === 0)
     const id = yield* make(tenant)
     expect(yield* claim(tenant)).toMatchObject([{ job_id: id, attempt: 1 }])
+  })
+
+  it.effect("a claim whose key ends while it waits takes no job, and is a 401", function* () {
+    const { routed, send } = yield* TestServer
+    const tenant = yield* makeTenant()
+    const keys = `/api/v0/orgs/${tenant.orgId}/keys`
+    const leaving = yield* must(send, "POST", keys, { json: { name: "leaving" } })
+    const before = routed()
+    const headers = { "x-api-key": leaving.key! }
+    const waiting = yield* Effect.forkChild(tenant.ask("jobs/claim", { wait_seconds: 30 }, { headers }))
+    yield* until("the claim to arrive", Effect.sync(routed), (requests) => requests > before)
+    yield* must(send, "DELETE", `${keys}/${leaving.id}`)
+    const id = yield* make(tenant)
+    expect((yield* within("the claim", Fiber.join(waiting))).status).toBe(401)
+    expect(yield* claim(tenant, { wait_seconds: 10 })).toMatchObject([{ job_id: id, attempt: 1 }])
   })
 
   it.effect(
