@@ -34,10 +34,13 @@ export const live = HttpApiBuilder.group(Api, "live", (handlers) =>
   ),
 )
 
-/** How often a stream sends a ping and checks that its reader may still read. */
+/** How often a stream sends a ping, and at the latest checks that its reader may still read. */
 export const PingInterval = Context.Reference<Duration.Input>("gatehouse/http/Activity/PingInterval", {
   defaultValue: () => "15 seconds",
 })
+
+/** How long a check of the reader holds for the events that follow it. */
+const checkedFor = "1 second"
 
 const webhookTopics: ReadonlySet<string> = new Set(["delivery", "endpoint"])
 const allTopics: ReadonlySet<string> = new Set([...webhookTopics, "job", "deployment"])
@@ -67,13 +70,12 @@ const liveEvents = Effect.fnUntraced(function* (orgId: string | undefined, after
   const { principal, recheck = Effect.void } = yield* CurrentPrincipal
   const scope = yield* scopeOf(orgId)
   const events = yield* feed.follow(scope, topicsOf(principal), after)
-  const pings = Stream.tick(yield* PingInterval).pipe(
-    Stream.mapEffect(() => Effect.isSuccess(recheck)),
-    Stream.takeWhile((mayRead) => mayRead),
-    Stream.map(() => ({ event: "ping", data: "{}" })),
-  )
+  const pings = Stream.map(Stream.tick(yield* PingInterval), () => ({ event: "ping", data: "{}" }))
+  const mayRead = yield* Effect.cachedWithTTL(Effect.isSuccess(recheck), checkedFor)
   return HttpApiSchema.withHeaders({
-    body: Stream.merge(Stream.map(events, sent), pings, { haltStrategy: "either" }),
+    body: Stream.merge(Stream.map(events, sent), pings, { haltStrategy: "either" }).pipe(
+      Stream.takeWhileEffect(() => mayRead),
+    ),
     headers: { "x-accel-buffering": "no" as const },
   })
 })

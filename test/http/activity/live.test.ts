@@ -137,6 +137,22 @@ for (const [database, environment] of Object.entries({
   })
 }
 
+layer(TestServer.layer({ ...guarded, ...embedded }, { references: Layer.succeed(PingInterval, "1 hour") }), {
+  excludeTestServices: true,
+})("live changes between two pings", (it) => {
+  // Seen failing while only pings checked the reader.
+  it.effect("a reader whose key was deleted gets changes for a second at most", function* () {
+    const { send, url } = yield* TestServer
+    const tenant = yield* makeTenant(adminToken)
+    const keys = `/api/v0/orgs/${tenant.orgId}/keys`
+    const leaving = yield* must(send, "POST", keys, { as: adminToken, json: { name: "leaving" } })
+    const stream = yield* follow(url, { "x-api-key": leaving.key! })
+    yield* seen(stream.events, 1)
+    yield* must(send, "DELETE", `${keys}/${leaving.id}`, { as: adminToken })
+    yield* until("the end", Effect.andThen(tenant.finished(), Effect.sync(stream.isOver)), (isOver) => isOver)
+  })
+})
+
 class Provider extends Context.Service<Provider, OidcProvider>()("test/Provider") {
   static readonly layer = Layer.effect(Provider, makeOidcProvider())
 }
