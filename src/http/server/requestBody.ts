@@ -40,6 +40,9 @@ export const unreadable = new InvalidRequest({
   error: "The request could not be read: it ended early or is malformed. Send it again.",
 })
 const notUtf8 = new UnsupportedMediaType({ error: "The request body must be UTF-8: leave out charset, or send utf-8." })
+const wrongBytes = new InvalidRequest({
+  error: "The request body has bytes that are not UTF-8. Send text in UTF-8, not compressed.",
+})
 const noRoom = new Unavailable({ error: "Too many request bodies are being received; try again." })
 
 /** Collects a body in one buffer that doubles, and takes its size from the budget. */
@@ -144,7 +147,7 @@ const sendContinue = (request: IncomingMessage, response: ServerResponse) => {
   response.writeContinue()
 }
 
-const decoder = new TextDecoder()
+const decoder = new TextDecoder("utf-8", { fatal: true })
 /** Whether a content type declares no charset, or UTF-8. */
 const isUtf8 = (contentType: string | undefined) =>
   contentType === undefined ||
@@ -175,7 +178,7 @@ export const withBoundedBody = (
     sendContinue(source, response)
     return Effect.tap(read(source, limit), (body) => Effect.sync(() => void (known = keeps ? body : undefined)))
   })
-  const text = Effect.map(bytes, (body) => decoder.decode(body))
+  const text = Effect.flatMap(bytes, (body) => Effect.try({ try: () => decoder.decode(body), catch: () => wrongBytes }))
   const arrayBuffer = Effect.map(bytes, (body) => Uint8Array.from(body).buffer)
   // On the request itself: with an object that inherits from it, V8 takes a third longer.
   return Object.defineProperties(request, { text: { value: text }, arrayBuffer: { value: arrayBuffer } })

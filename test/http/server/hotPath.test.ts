@@ -56,6 +56,7 @@ const cases = Arbitrary.all({
   /** The header of the credential. */
   scheme: oneOf("Bearer ", "Bearer ", "bearer ", "Basic ", "x-api-key", "both"),
   contentType: oneOf("application/json", "application/json", "application/json; charset=utf-8", "text/plain", ""),
+  encoding: oneOf<"utf8" | "latin1">("utf8", "utf8", "latin1"),
   /** The JSON around the key in the body. */
   body: weighted(
     [1, constant('{"key":?}')],
@@ -64,7 +65,7 @@ const cases = Arbitrary.all({
       oneOf(
         ...['{"key":?,"details":true}', '{"key":?,"details":false,"cost":0}', '{"key":?,"permissions":["a.b","b"]}'],
         ...['{"details":true,"permissions":["a.c"],"cost":1000000,"key":?}', '{"key":?,"permissions":["c","a.b"]}'],
-        ...['{"key":?,"clientIp":"10.1.2.3"}', '{"key":?,"clientIp":"::1"}', '{"key":?,"clientIp":"x"}'],
+        ...['{"key":?,"clientIp":"10.1.2.3"}', '{"key":?,"clientIp":"::1"}', '{"key":?,"clientIp":"x\u00ff"}'],
         ...['{"key":?,"permissions":[]}', '{"key":?,"permissions":["A"]}', '{"key":?,"permissions":null}'],
         ...['{"key":?,"cost":-1}', '{"key":?,"cost":1.5}', '{"key":?,"cost":1e400}', '{"key":?,"details":1}'],
       ),
@@ -78,7 +79,10 @@ type Case = typeof cases extends Arbitrary.Arbitrary<infer A> ? A : never
 
 const headerSafe = (text: string) => text.replace(/[^\t\x20-\x7e]/g, "?").trim()
 
-const requestOf = (keys: Keys, { key, caller, scheme, contentType, body, requestId, accept }: Case): WireRequest => {
+const requestOf = (
+  keys: Keys,
+  { key, caller, scheme, contentType, body, encoding, requestId, accept }: Case,
+): WireRequest => {
   const named = (name: string) => (Object.hasOwn(keys, name) ? keys[name as keyof Keys] : name)
   const credential = headerSafe(named(caller))
   const inApiKey = scheme === "x-api-key" || scheme === "both"
@@ -92,7 +96,10 @@ const requestOf = (keys: Keys, { key, caller, scheme, contentType, body, request
   }
   return {
     headers: Object.fromEntries(Object.entries(headers).filter(([, value]) => value !== "")),
-    body: body.replace("?", () => JSON.stringify(named(key))),
+    body: Buffer.from(
+      body.replace("?", () => JSON.stringify(named(key))),
+      encoding,
+    ),
   }
 }
 
