@@ -4,7 +4,10 @@ import * as Config from "./config.ts"
 import { releaseMemory } from "./memory.ts"
 import * as Telemetry from "../infrastructure/telemetry/Telemetry.ts"
 
-/** Runs services until the process is asked to stop. Logs the start and the duration of the stop. */
+/**
+ * Runs services until the process is asked to stop. Logs the start and the duration of the stop. How long that waits is
+ * decided where the work is: `shutdownGrace` of the listener, `recordingGrace` of the delivery worker.
+ */
 const untilStopped = Effect.fnUntraced(function* <A, E, R>(services: Layer.Layer<A, E, R>) {
   let stopStartedAt: bigint | undefined
   // Runs after the services have closed.
