@@ -2,7 +2,7 @@ import { Context, Effect, Option, Predicate, type Schema, SchemaAST } from "effe
 import { Argument, Command, type Param } from "effect/cli"
 import { type HttpApiClient, type HttpApiEndpoint, OpenApi } from "effect/http-api"
 import { Api } from "../http/api/Api.ts"
-import { Callers } from "../http/api/security.ts"
+import { Callers } from "../http/api/access.ts"
 import type { Client } from "../sdk/client.ts"
 import { call, callPages, FieldWords, type ListPage, resolveOrg } from "./callOperation.ts"
 import {

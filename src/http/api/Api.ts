@@ -15,7 +15,7 @@ import { ProjectsGroup } from "./projectsApi.ts"
 import { PortalGroup, SessionsGroup } from "./sessionsApi.ts"
 import { SystemGroup } from "./systemApi.ts"
 import { DeliveriesGroup, WebhooksGroup } from "./webhooksApi.ts"
-import { Idempotent, PeopleWho, RequestErrors, WebhookIdempotent } from "./security.ts"
+import { Idempotent, PeopleWho, RequestErrors, WebhookIdempotent } from "./access.ts"
 import { describeApi, type OperationFacts } from "./openapi.ts"
 import { knownFieldsOnly } from "./responses.ts"
 

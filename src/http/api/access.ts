@@ -61,7 +61,7 @@ export interface RolesOfOperation {
 }
 
 /** The people who may call an operation. Without this annotation, nobody may. */
-export const PeopleWho = Context.Reference<RolesOfOperation>("gatehouse/http/security/PeopleWho", {
+export const PeopleWho = Context.Reference<RolesOfOperation>("gatehouse/http/access/PeopleWho", {
   defaultValue: () => ({ ofAll: [], ofOrg: [] }),
 })
 
@@ -112,12 +112,12 @@ export const about = withRoles(text)
  * `signed`: whoever has signed the body, which another middleware checks.
  */
 export const Admits = Context.Reference<"credential" | "anyone" | "key" | "webhooks" | "ciRun" | "signed">(
-  "gatehouse/http/security/Admits",
+  "gatehouse/http/access/Admits",
   { defaultValue: () => "credential" },
 )
 
 /** The principals that an operation can be of use to, in guarded mode; `whoAmI` tells them. */
-export const Callers = Context.Reference<ReadonlyArray<PrincipalKind>>("gatehouse/http/security/Callers", {
+export const Callers = Context.Reference<ReadonlyArray<PrincipalKind>>("gatehouse/http/access/Callers", {
   defaultValue: () => [],
 })
 

@@ -15,7 +15,7 @@ import {
 import { ServiceState } from "../../domain/activity/ActivityRepository.ts"
 import { liveEvents } from "./openapi/eventStreams.ts"
 import { TooManyRequestsWithRetryAfter } from "./responses.ts"
-import { access, Authorization } from "./security.ts"
+import { access, Authorization } from "./access.ts"
 
 /** The range and the page of a ranking. */
 const rankingQuery = {

@@ -5,7 +5,7 @@ import { Forbidden, LimitReached, NotFound } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { AlertId, OrgId } from "../../domain/Schemas.ts"
 import { Deleted, noFields } from "./responses.ts"
-import { access, Authorization, Idempotent } from "./security.ts"
+import { access, Authorization, Idempotent } from "./access.ts"
 
 const AlertPage = Schema.Struct({
   alerts: Schema.Array(Alert).annotate({ description: "The alerts of this page, the oldest first." }),

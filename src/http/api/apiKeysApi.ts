@@ -31,7 +31,7 @@ import { RoleName } from "../../domain/keys/KeySettings.ts"
 import { PutRole, Role, RoleList } from "../../domain/keys/Roles.ts"
 import { ReportedTokens, TokenLabel } from "../../domain/keys/LeakedKeys.ts"
 import { Deleted, furtherFieldsIgnored, KeyLimitedWithRetryAfter } from "./responses.ts"
-import { access, Authorization, GithubSignature, Idempotent } from "./security.ts"
+import { access, Authorization, GithubSignature, Idempotent } from "./access.ts"
 
 /** A proxy may send any method, and Envoy appends a path; the router gets a GET of this path. */
 export const authorizePath = "/api/v0/keys/authorize"

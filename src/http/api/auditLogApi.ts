@@ -4,7 +4,7 @@ import { AuditEntry, auditFilter } from "../../domain/audit/AuditEntry.ts"
 import { Forbidden, NotFound } from "../../domain/Errors.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { OrgId } from "../../domain/Schemas.ts"
-import { access, Authorization } from "./security.ts"
+import { access, Authorization } from "./access.ts"
 
 export class AuditGroup extends HttpApiGroup.make("audit")
   .add(

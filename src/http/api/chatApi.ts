@@ -5,7 +5,7 @@ import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "
 import { ChatRequest } from "../../domain/docs/Chat.ts"
 import { Feedback } from "../../domain/docs/DocsQuestion.ts"
 import { Forbidden, NotFound, UnprocessableContent } from "../../domain/Errors.ts"
-import { access, Authorization, ChatBodies } from "./security.ts"
+import { access, Authorization, ChatBodies } from "./access.ts"
 import { chatParts } from "./openapi/eventStreams.ts"
 import { furtherFieldsIgnored, TooManyRequestsWithRetryAfter } from "./responses.ts"
 

@@ -6,7 +6,7 @@ import { Forbidden, LimitReached, NotFound, Unauthorized } from "../../domain/Er
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { Project } from "../../domain/projects/Project.ts"
 import { atMost, DeploymentId, NonEmptyText, ProjectId } from "../../domain/Schemas.ts"
-import { access, Authorization } from "./security.ts"
+import { access, Authorization } from "./access.ts"
 import { furtherFieldsIgnored } from "./responses.ts"
 
 export class DeploymentsGroup extends HttpApiGroup.make("deployments")

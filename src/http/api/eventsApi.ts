@@ -8,7 +8,7 @@ import { Event, EventDetail, SeenEventType } from "../../domain/webhooks/Event.t
 import { PublishEvent, PublishEvents } from "../../domain/webhooks/Events.ts"
 import { CatalogueType, CreateEventType, UpdateEventType } from "../../domain/webhooks/EventTypes.ts"
 import { Conflict, Done, LimitReached, NotFound } from "./responses.ts"
-import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./security.ts"
+import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./access.ts"
 
 const Deliveries = Schema.Int.annotate({
   description: "How many deliveries the event makes, those to inactive endpoints included; 0 for an earlier event.",

@@ -26,7 +26,7 @@ import { CancelJobs, JobCause, JobSweep, RetryFilter, RetryJobs } from "../../do
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
 import { Id, JobId, JobSweepId, ScheduleId } from "../../domain/Schemas.ts"
 import { Conflict, Done, LimitReached, NotFound, noFields } from "./responses.ts"
-import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./security.ts"
+import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./access.ts"
 
 export const ClaimedJobs = Schema.Struct({
   jobs: Schema.Array(ClaimedJob).annotate({ description: "The claimed jobs, the highest priority first." }),

@@ -10,7 +10,7 @@ import {
 } from "./openapi/OpenApiSchema.ts"
 import { chatPart } from "./openapi/eventStreams.ts"
 import { responseHeaders, eventSchemas, webhookItems, webhooks, webhookTag } from "./openapi/webhookEvents.ts"
-import { securitySchemes } from "./security.ts"
+import { securitySchemes } from "./access.ts"
 
 interface Media {
   readonly schema: JsonSchema

@@ -7,7 +7,7 @@ import { OrgErasure } from "../../domain/orgs/OrgErasure.ts"
 import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { OrgId } from "../../domain/Schemas.ts"
 import { Deleted } from "./responses.ts"
-import { access, Authorization, Idempotent } from "./security.ts"
+import { access, Authorization, Idempotent } from "./access.ts"
 
 export class OrgsGroup extends HttpApiGroup.make("orgs")
   .add(

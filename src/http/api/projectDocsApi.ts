@@ -4,7 +4,7 @@ import { AskedQuestion, DocsQuestionPage, mostAskedQuery, questionQuery } from "
 import { ProjectDocs, PutProjectDocs } from "../../domain/docs/ProjectDocs.ts"
 import { Forbidden, LimitReached, NotFound } from "../../domain/Errors.ts"
 import { ProjectId } from "../../domain/Schemas.ts"
-import { access, Authorization } from "./security.ts"
+import { access, Authorization } from "./access.ts"
 import { Deleted, furtherFieldsIgnored, TooManyRequestsWithRetryAfter } from "./responses.ts"
 
 const params = { projectId: ProjectId }

@@ -6,7 +6,7 @@ import { NextCursor, pageQuery } from "../../domain/Page.ts"
 import { CreateProject, Project, UpdateProject } from "../../domain/projects/Project.ts"
 import { OrgId, ProjectId } from "../../domain/Schemas.ts"
 import { Deleted } from "./responses.ts"
-import { access, Authorization, Idempotent } from "./security.ts"
+import { access, Authorization, Idempotent } from "./access.ts"
 
 export class ProjectsGroup extends HttpApiGroup.make("projects")
   .add(

@@ -7,7 +7,7 @@ import { SignInRules } from "../../domain/sessions/People.ts"
 import { OpenPortal, WhoAmI } from "../../domain/sessions/Sessions.ts"
 import { Id, time } from "../../domain/Schemas.ts"
 import { Done, NotFound } from "./responses.ts"
-import { access, Authorization, WebhookAuthorization, WebhookRequestErrors } from "./security.ts"
+import { access, Authorization, WebhookAuthorization, WebhookRequestErrors } from "./access.ts"
 
 export class SessionsGroup extends HttpApiGroup.make("sessions")
   .add(

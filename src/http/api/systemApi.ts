@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { JsonWebKeys } from "../../domain/keys/ApiKey.ts"
-import { about } from "./security.ts"
+import { about } from "./access.ts"
 
 const ok = Schema.Boolean.annotate({ description: "true: it works." })
 const Ok = Schema.Struct({ ok }).annotate({ identifier: "Ok" })

@@ -11,7 +11,7 @@ import { annotateOriginal, keyIn, ofNobody, upstreamHeaders } from "../proxyAuth
 import { clientAddress } from "../clientAddress.ts"
 import { HttpServerRequest } from "effect/http"
 import { Unauthorized } from "../../domain/Errors.ts"
-import { GithubSignature } from "../api/security.ts"
+import { GithubSignature } from "../api/access.ts"
 
 export const layer = group(Api, "keys", (handlers) =>
   Effect.map(Effect.all([ApiKeys, KeyUsageReport, KeyTokens]), ([keys, usages, tokens]) =>

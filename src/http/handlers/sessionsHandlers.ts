@@ -16,7 +16,7 @@ import {
 } from "../../domain/sessions/Sessions.ts"
 import { Api } from "../api/Api.ts"
 import { readingBodies } from "./jsonBody.ts"
-import { Admits, Callers, PeopleWho, type RolesOfOperation } from "../api/security.ts"
+import { Admits, Callers, PeopleWho, type RolesOfOperation } from "../api/access.ts"
 import { AdminTokens, isBehindTls, setCookie } from "../credentials.ts"
 import { makeSessionPrincipal } from "../sessionPrincipal.ts"
 

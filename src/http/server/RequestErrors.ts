@@ -3,7 +3,7 @@ import { HttpServerRequest } from "effect/http"
 import { type HttpApiError, HttpApiMiddleware } from "effect/http-api"
 import { InvalidRequest } from "../../domain/Errors.ts"
 import { expectedTime, inWords } from "../../domain/Schemas.ts"
-import { RequestErrors, WebhookRequestErrors } from "../api/security.ts"
+import { RequestErrors, WebhookRequestErrors } from "../api/access.ts"
 import { nearestName } from "./nearestName.ts"
 
 /** How many faults a sentence has, of the first ones that are read. */

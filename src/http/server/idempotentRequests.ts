@@ -4,7 +4,7 @@ import type { HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import { actorOf, CurrentPrincipal, tenantOf } from "../../domain/Principal.ts"
 import { type Conflict, type IdempotencyKeyReused, InvalidRequest, type Unavailable } from "../../domain/Errors.ts"
 import { Idempotency, type StoredResponse, TenantIdempotency } from "../../domain/Idempotency.ts"
-import { Idempotent, WebhookIdempotent } from "../api/security.ts"
+import { Idempotent, WebhookIdempotent } from "../api/access.ts"
 
 const visibleAscii = /^[\x21-\x7e]{1,255}$/
 const malformed = new InvalidRequest({ error: "Idempotency-Key must be 1 to 255 visible ASCII characters." })

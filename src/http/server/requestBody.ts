@@ -9,7 +9,7 @@ import { CurrentPrincipal } from "../../domain/Principal.ts"
 import { ChatBodyMemory } from "../../domain/docs/Documents.ts"
 import { Api } from "../api/Api.ts"
 import { maxChatBodyBytes } from "../api/chatApi.ts"
-import { ChatBodies } from "../api/security.ts"
+import { ChatBodies } from "../api/access.ts"
 import { networkOf } from "../../domain/networks.ts"
 import { clientAddress } from "../clientAddress.ts"
 
