@@ -167,6 +167,11 @@ export const auditLog = (it: It) => {
     assert.deepStrictEqual(yield* found({ since: at(2), until: at(4) }), [other, own[1]])
     assert.deepStrictEqual(yield* found({ since: at(4) }), [machine])
     assert.deepStrictEqual(yield* found({ person: "1", until: at(2) }), [own[0]])
+    // A clock that stepped back: the id has a later time.
+    const id = `${idAt(DateTime.toEpochMillis(at(3_000)))}${(yield* newId).slice(10)}`
+    const late = newEntry({ id, at: at(5) })
+    yield* keys.insertForOrg(orgId, yield* newKey(), late)
+    assert.deepStrictEqual(yield* found({ since: at(4), until: at(6) }), [shown(late), machine])
     const paged = yield* list(orgId, { limit: 1, person: "1" })
     assert.strictEqual(paged.hasMore, true)
     const rest = yield* list(orgId, { limit: 10, person: "1", cursor: paged.items[0]!.id })

@@ -164,6 +164,10 @@ export const workflows = (it: It) => {
     assert.deepStrictEqual(yield* claimIds(orgId, now), [ids[7]])
     yield* finish(orgId, ids[0]!, completed(), now)
     assert.deepStrictEqual(yield* claimIds(orgId, now), [ids[1]])
+    // Nor has a key more where slots are left.
+    yield* setWorkflow(orgId, { concurrency_per_key: 2 })
+    const others = yield* insertKeys(orgId, ["d", "d", "d"])
+    assert.deepStrictEqual(yield* claimIds(orgId, now), [ids[2], others[0], others[1]])
   })
 
   it.effect("workflows: keys take turns, and within a key the highest priority comes first", function* () {
@@ -340,10 +344,14 @@ export const workflows = (it: It) => {
       assert.deepInclude(exhausted, { orgId, jobId: id })
       yield* finish(orgId, id, failed(), now, { attempt: 2, retry: true })
       assert.strictEqual((yield* findJob(orgId, id)).status, "failed")
-      // A retried job has as many further attempts.
+      // A retried job has as many further attempts, also when a lease runs out.
+      yield* setWorkflow(orgId, { retry: { attempts: 3 } })
       yield* jobs((all) => all.retry(orgId, id, undefined, now, newEntry()))
       yield* claimIds(orgId, now)
-      yield* finish(orgId, id, failed(), now, { attempt: 3, retry: true })
+      const later = yield* jobs((all) => all.expireLeases({ now: plus(now, 200), limit: 1_000, after: null }))
+      assert.notDeepInclude(later.exhausted, { orgId, jobId: id })
+      yield* claimIds(orgId, now)
+      yield* finish(orgId, id, failed(), now, { attempt: 4, retry: true })
       assert.strictEqual((yield* findJob(orgId, id)).status, "queued")
     },
   )

@@ -161,6 +161,16 @@ layer(Layer.provideMerge(repositories, databaseWithNode), { excludeTestServices:
         yield* source`UPDATE webhook_endpoints SET url = 'changed' WHERE org_id = ${orgId}`
         yield* source`DELETE FROM endpoint_throttles WHERE org_id = ${orgId}`
         yield* moveTo(orgId, to, "drain")
+        // The switch waits for what is in flight, whose attempt is recorded here.
+        const claim = (id: string | null) => source`
+          UPDATE pending_deliveries SET claim_id = ${id}, lease_until = CASE WHEN ${id}::text IS NOT NULL
+            THEN now() + interval '1 minute' END WHERE org_id = ${orgId} RETURNING 1`
+        assert.isNotEmpty(yield* claim("flight"))
+        const [{ id }] = (yield* sql<{ id: string }>`
+          SELECT id FROM sweeps WHERE org_id = ${orgId} AND kind = 'move'`) as [{ readonly id: string }]
+        yield* (yield* SweepRepository).advance(id, yield* DateTime.now, 100)
+        assert.deepStrictEqual(yield* sql`SELECT done_to FROM sweeps WHERE id = ${id}`, [{ done_to: "drain" }])
+        yield* claim(null)
         const stays = ["audit_log"]
         const before = yield* rowsOf(source, orgId, stays)
         yield* moveTo(orgId, to, "left")
