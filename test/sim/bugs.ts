@@ -1052,4 +1052,101 @@ export const bugs: ReadonlyArray<Bug> = [
       ["infrastructure/docs/projectDocsSql.ts", "sql`${isOf(sql, docs)} AND lease = ${docs.lease}`", "isOf(sql, docs)"],
     ],
   },
+  // By somebody who had not seen the simulation
+  {
+    name: "a rotation makes a key live longer",
+    corner: "keys",
+    about: "A key that ends before its grace period ends with it.",
+    edits: [
+      [
+        apiKeys,
+        "expires_at = least(expires_at, ${date(oldKeyUntil)}::timestamptz)",
+        "expires_at = ${date(oldKeyUntil)}::timestamptz",
+      ],
+    ],
+  },
+  {
+    name: "a role counts in all orgs",
+    corner: "keys",
+    about: "A key has the permissions of another org's role of the same name.",
+    edits: [[apiKeys, "WHERE role.org_id = api_keys.org_id AND role.name IN", "WHERE role.name IN"]],
+  },
+  {
+    name: "the policy forgets that a job was retried",
+    corner: "workflows",
+    about: "A lease of a retried job ends, and neither the expiry nor the report takes the job for its own.",
+    edits: [
+      [
+        jobRepository,
+        "SELECT attempts_before + (retry ->> 'attempts')::int FROM workflows w",
+        "SELECT (retry ->> 'attempts')::int FROM workflows w",
+      ],
+    ],
+  },
+  {
+    name: "slots that are left go to one key",
+    corner: "workflows",
+    about: "A claim of more jobs than there are keys takes more of a key than may run.",
+    edits: [[workflows, "LIMIT least(r.free, r.room)", "LIMIT r.room"]],
+  },
+  {
+    name: "an attempt is recorded where it began",
+    corner: "endpoints",
+    about: "A delivery that a resend has moved meanwhile is sent again after its lease.",
+    edits: [
+      [
+        record,
+        "sql`ANY(ARRAY[made.lane, (SELECT w.lane FROM webhook_endpoints w WHERE w.id = made.endpoint_id)])`",
+        'sql.literal("made.lane")',
+      ],
+    ],
+  },
+  {
+    name: "a portal outlives the session of its maker",
+    corner: "deployments",
+    about: "The session in which a link was made counts until its row is removed.",
+    edits: [
+      [
+        "infrastructure/sessions/sessionsSql.ts",
+        "maker.hash = sessions.made_in AND maker.expires_at > ${date(now)}))",
+        "maker.hash = sessions.made_in))",
+      ],
+    ],
+  },
+  {
+    name: "the log until a time looks at ids",
+    corner: "orgs",
+    about: "After a clock has stepped back, entries have ids of a later time.",
+    edits: [
+      [
+        "infrastructure/audit/auditLogSql.ts",
+        "id < ${idAt(DateTime.toEpochMillis(until) + maxStepMillis)}",
+        "id < ${idAt(DateTime.toEpochMillis(until))}",
+      ],
+    ],
+  },
+  {
+    name: "a promotion forgets the newest run",
+    corner: "deployments",
+    about: "After a roll back, a late run that is older than the newest becomes current.",
+    edits: [
+      [
+        "infrastructure/deployments/deploymentsSql.ts",
+        "const newest = newestOf([project.newest, promoted])",
+        "const newest = promoted ?? project.newest",
+      ],
+    ],
+  },
+  {
+    name: "removed documentation keeps its pages",
+    corner: "deployments",
+    about: "The worker takes them for those of the current edition.",
+    edits: [
+      [
+        "infrastructure/docs/projectDocsSql.ts",
+        "lease = NULL, leased_until = NULL, edition = NULL,\n              bytes = NULL",
+        "lease = NULL, leased_until = NULL,\n              bytes = NULL",
+      ],
+    ],
+  },
 ]

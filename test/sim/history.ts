@@ -39,6 +39,7 @@ export interface Body {
   readonly imported?: ReadonlyArray<{ readonly index: number; readonly id: string }>
   readonly existing?: ReadonlyArray<{ readonly index: number; readonly id: string }>
   readonly alerts?: ReadonlyArray<{ readonly name: string }>
+  readonly entries?: ReadonlyArray<{ readonly id: string; readonly at: string }>
   readonly sweep_id?: string | null
   readonly resend_id?: string | null
   readonly keyId?: string

@@ -146,7 +146,7 @@ export const orgsOfPeople = ["01KAHBMKZ3D2X7S5QN8W4V6R9T", "01KAHBMKZ3D2X7S5QN8W
 /** What the groups of people may do: in one org, or in all. */
 export const groups = {
   watchers: { role: "viewer", orgId: null },
-  makers: { role: "developer", orgId: orgsOfPeople[0] },
+  owners: { role: "owner", orgId: orgsOfPeople[0] },
   readers: { role: "viewer", orgId: orgsOfPeople[1] },
 } as const
 export type Group = keyof typeof groups

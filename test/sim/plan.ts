@@ -138,7 +138,7 @@ export const corners = {
     habits: { ordered: 0.6, limited: 0.3, batches: 0.6, slow: 0.4 },
   },
   orgs: {
-    operations: { publishStrictly: 5, limitOrg: 6, retryAtLimit: 2, alertOnGone: 1, createKey: 1 },
+    operations: { publishStrictly: 5, limitOrg: 6, retryAtLimit: 2, alertOnGone: 1, createKey: 1, readAudit: 0.3 },
     faults: { ...deafness, crash: 1, "at a statement": 3, "cut at commit": 1 },
     moments: ["commit", "events", "jobs", "keys"],
     faultMillis: 10_000,

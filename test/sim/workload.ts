@@ -66,6 +66,7 @@ export const weights = {
   uniqueQueued: 0.3,
   claimInTurn: 0.3,
   alertOnGone: 0.2,
+  readAudit: 0.1,
 }
 export type OperationName = keyof typeof weights
 
@@ -124,6 +125,7 @@ export interface Tenant {
   /** Projects that CI runs have made. */
   readonly deployed: Set<string>
   lastRun: number
+  lastRole: number
 }
 
 export const tenantOf = (name: string, isShortLived = false): Tenant => ({
@@ -140,6 +142,7 @@ export const tenantOf = (name: string, isShortLived = false): Tenant => ({
   callbacks: [],
   deployed: new Set(),
   lastRun: 1_000,
+  lastRole: 0,
 })
 
 /** How often a client sends a request again that was not answered, or answered with 5xx. */
@@ -530,15 +533,17 @@ const outOfTouch: Operation = Effect.fnUntraced(function* (clients, tenant, dice
 
 /** A role changes while a replica stands still or is cut off: what it grants counts for the keys that have it. */
 const changeRole: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
-  const role = clients.name(tenant, "role")
-  const path = `/api/v0/orgs/${tenant.orgId}/roles/${role}`
+  // Other orgs have roles of the same names.
+  const name = `role${++tenant.lastRole}`
+  const role = `${tenant.name} ${name}`
+  const path = `/api/v0/orgs/${tenant.orgId}/roles/${name}`
   const put = (grants: boolean) => {
     const body = { permissions: [grants ? "files.read" : "files.write"] }
     return clients.admin(dice, "putRole", tenant, "PUT", path, body, { role, grants })
   }
   const remove = clients.admin(dice, "deleteRole", tenant, "DELETE", path, undefined, { role })
   if ((yield* put(true)).status !== 200) return
-  const known = yield* keyOf(clients, tenant, dice, { roles: [role] })
+  const known = yield* keyOf(clients, tenant, dice, { roles: [name] })
   if (known === undefined) return
   const headers = { authorization: `Bearer ${adminToken}` }
   const call = { method: "POST", path: "/api/v0/keys/validate", headers }
@@ -661,20 +666,34 @@ const updateKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice)
   )
 })
 
+/** Rotates a key, and waits for its replacement. */
+const rotate = (clients: Clients, tenant: Tenant, dice: Dice, { id: keyId }: KnownKey, overlapSeconds: number) => {
+  const path = `/api/v0/orgs/${tenant.orgId}/keys/${keyId}/rotate`
+  const args = { keyId, overlapSeconds }
+  return clients.admin(dice, "rotateKey", tenant, "POST", path, { overlapSeconds }, args, true)
+}
+
+/** A key that ends is rotated, with a grace period that would last longer. */
+const rotateEnding = Effect.fnUntraced(function* (clients: Clients, tenant: Tenant, dice: Dice) {
+  const until = clients.world.now + 200_000
+  const settings = { expiresAt: new Date(epochMillis + until).toISOString() }
+  const known = yield* keyOf(clients, tenant, dice, settings)
+  if (known === undefined) return
+  const { body, status } = yield* rotate(clients, tenant, dice, known, 600)
+  const both = status === 200 ? [known, { ...known, id: body.id, key: body.key }] : [known]
+  const use = Effect.suspend(() => validate(clients, tenant, dice, dice.pick(both)))
+  yield* spread(
+    dice,
+    350_000,
+    Array.from({ length: 12 }, () => use),
+  )
+})
+
 const rotateKey: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
+  if (dice.chance(0.2)) return yield* rotateEnding(clients, tenant, dice)
   const known = oneOf(dice, tenant.keys)
   if (known === undefined) return
-  const overlapSeconds = dice.pick([0, 30])
-  const done = yield* clients.admin(
-    dice,
-    "rotateKey",
-    tenant,
-    "POST",
-    `/api/v0/orgs/${tenant.orgId}/keys/${known.id}/rotate`,
-    { overlapSeconds },
-    { keyId: known.id, overlapSeconds },
-    true,
-  )
+  const done = yield* rotate(clients, tenant, dice, known, dice.pick([0, 30]))
   if (done.status !== 200) return
   tenant.keys.push({ ...known, id: done.body.id, key: done.body.key })
   if (dice.chance(0.4)) {
@@ -759,6 +778,30 @@ const enter = Effect.fnUntraced(function* (
   return entered.status === 303 ? [{ session, headers: { cookie: entered.cookie! } }] : []
 })
 
+interface PersonSession {
+  readonly session: string
+  readonly headers: { readonly cookie: string }
+}
+
+/** Somebody opens a portal link of their own, whose session ends with theirs. */
+const openOwnPortal = Effect.fnUntraced(function* (
+  clients: Clients,
+  tenant: Tenant,
+  dice: Dice,
+  { headers, session }: PersonSession,
+) {
+  const path = "/api/v0/sessions/current"
+  const own = yield* clients.send(dice, "usePerson", tenant, { method: "GET", path, headers }, { session })
+  if (own.body?.csrfToken === undefined) return []
+  const ask = { method: "POST", path: "/v1/portal/link", headers: { ...headers, "x-csrf-token": own.body.csrfToken } }
+  const made = yield* clients.send(dice, "personLink", tenant, { ...ask, body: {} }, { session }, { tries: 3 })
+  if (made.status !== 200) return []
+  const token = made.body.url.slice(`${baseUrl}/console/portal#`.length)
+  const call = { method: "POST", path: "/api/v0/sessions/portal", headers: {}, body: { token } }
+  const { cookie, status } = yield* clients.send(dice, "openPortal", tenant, call, { link: token.slice(-8) })
+  return status === 200 ? [{ session, headers: { cookie: cookie! } }] : []
+})
+
 /** Somebody signs in with the company's identity in two browsers, and uses both everywhere until their sessions end. */
 const signInPeople: Operation = Effect.fnUntraced(function* (clients, tenant, dice) {
   const sub = clients.name(tenant, "person")
@@ -771,9 +814,10 @@ const signInPeople: Operation = Effect.fnUntraced(function* (clients, tenant, di
   ]
   const sessions = [...one, ...two]
   if (sessions.length === 0) return
-  const read = (path: string, args: object) =>
+  const [portal] = group === "owners" ? yield* openOwnPortal(clients, tenant, dice, sessions[0]!) : []
+  const read = (path: string, args: object, of?: PersonSession) =>
     Effect.suspend(() => {
-      const { headers, session } = dice.pick(sessions)
+      const { headers, session } = of ?? dice.pick(sessions)
       return clients.send(
         dice,
         "usePerson",
@@ -785,6 +829,7 @@ const signInPeople: Operation = Effect.fnUntraced(function* (clients, tenant, di
     })
   const use = Effect.suspend(() => {
     const orgId = dice.pick(orgsOfPeople)
+    if (portal !== undefined && dice.chance(0.3)) return read("/api/v0/sessions/current", { isPortal: true }, portal)
     return dice.chance(0.5) ? read("/api/v0/sessions/current", {}) : read(`/api/v0/orgs/${orgId}`, { orgId })
   })
   const uses = (times: number) => Array.from({ length: times }, () => use)
@@ -810,7 +855,7 @@ const signInPeople: Operation = Effect.fnUntraced(function* (clients, tenant, di
     Effect.suspend(() => logOut({ sub })),
     Effect.suspend(() => logOut({ sid: dice.pick(sids) })),
     leave,
-    comeAs(dice.pick(["watchers", "makers", "strangers"])),
+    comeAs(dice.pick(["watchers", "owners", "strangers"])),
     Effect.void,
   ])
   yield* spread(dice, 400, [end, ...uses(8)])
@@ -1283,7 +1328,14 @@ const limitWorkflow: Operation = Effect.fnUntraced(function* (clients, tenant, d
   const asked = { workflow, ...limits }
   const set = yield* clients.own(dice, "setWorkflow", tenant, "workflows/set", asked, { workflow, limits })
   if (set.status !== 200) return
-  const fields = Array.from({ length: dice.int(4, 10) }, (_, n) => ({ concurrency_key: `${tenant.name}-key${n % 3}` }))
+  // Some have one key more often than others.
+  const keys = dice.pick([
+    [0, 1, 2],
+    [0, 0, 0, 0, 1],
+  ])
+  const fields = Array.from({ length: dice.int(4, 10) }, () => ({
+    concurrency_key: `${tenant.name}-key${dice.pick(keys)}`,
+  }))
   if ((yield* jobsOf(clients, tenant, dice, workflow, fields)).status !== 200) return
   const claim = (limit: number, wait: number) =>
     claimJobs(clients, tenant, dice, { workflow, limit, lease_seconds: 10, wait_seconds: wait })
@@ -1336,6 +1388,7 @@ const policies: Operation = Effect.fnUntraced(function* (clients, tenant, dice) 
     for (const { attempt, job_id: jobId } of body?.jobs ?? []) {
       if (dice.chance(0.6)) yield* report(clients, tenant, dice, { jobId, attempt, leaseSeconds: 3 }, { fail: 1 })
     }
+    if (isRetried && dice.chance(0.4)) yield* retryJob(clients, tenant, dice)
     yield* Effect.sleep(dice.int(500, 6_000))
   }
   if (dice.chance(0.3))
@@ -1403,7 +1456,7 @@ const resendHanging: Operation = Effect.fnUntraced(function* (clients, tenant, d
   const endpoint = { ...settings, signing_secret: signingSecret }
   const made = yield* clients.own(dice, "createEndpoint", tenant, "webhooks/create", endpoint, settings, true)
   if (made.status !== 200) return
-  receivers.behave(url, "hangs")
+  receivers.behave(url, dice.pick(["hangs", "slow"]))
   const mark = clients.name(tenant, "event")
   const event = { type: "order.paid", data: { mark }, channels: settings.channels }
   yield* clients.own(
@@ -1957,6 +2010,25 @@ const alertOnGone: Operation = Effect.fnUntraced(function* (clients, _tenant, di
   yield* clients.admin(dice, "readAlerts", tenant, "GET", path, undefined, { name })
 })
 
+/** Somebody reads the audit log of an org until now, after the clock of a replica that wrote in it stepped twice. */
+const readAudit: Operation = Effect.fnUntraced(function* (clients, _tenant, dice) {
+  const tenant = yield* ownOrg(clients, dice)
+  const [writer] = clients.pair(dice) ?? []
+  if (tenant === undefined || writer === undefined) return
+  for (let n = 0; n < 2; n++) {
+    clients.disturb({ kind: "clock step", millis: 1, seed: dice.bits() }, writer)
+    yield* at(writer)(keyOf(clients, tenant, dice))
+  }
+  const path = `/api/v0/orgs/${tenant.orgId}/audit`
+  const list = (query: string, args: object) =>
+    clients.admin(dice, "readAudit", tenant, "GET", `${path}?limit=100${query}`, undefined, args)
+  const { body, status } = yield* list("", {})
+  if (status !== 200) return
+  const until = new Date(epochMillis + clients.world.now).toISOString()
+  const ids = body.entries!.filter((one) => one.at < until).map(({ id }) => id)
+  yield* list(`&until=${until}`, { ids })
+})
+
 const operations: Readonly<Record<OperationName, Operation>> = {
   createKey,
   validateKey,
@@ -2016,4 +2088,5 @@ const operations: Readonly<Record<OperationName, Operation>> = {
   uniqueQueued,
   claimInTurn,
   alertOnGone,
+  readAudit,
 }

@@ -282,9 +282,9 @@ const asksAgain = (
   if (kind === "retryDelivery") return args["deliveryId"] === id
   if (kind !== "recover" && kind !== "resend") return false
   if (start - recordMillis > from) return false
-  // A sweep reaches its rows soon, unless whoever runs it is kept from it.
+  // What is in flight is recorded, wherever the resend has moved it, unless whoever records it is kept from it.
   const isSwept = kind === "recover" || body?.resend_id != null || tries.some(isUncertain)
-  return from < end + recordMillis || (isSwept && isLamed(history, from))
+  return isSwept && isLamed(history, from)
 }
 
 /** No event is delivered twice except where a fault, or a client's own request, explains it. */

@@ -6,7 +6,7 @@ import { erased, quiet, settled, tables as misfits, valid } from "./end.ts"
 import { jobs } from "./jobs.ts"
 import { keys, roles, tokens } from "./keys.ts"
 import { once } from "./once.ts"
-import { alerts, fullOrgs, orgLimits, strict } from "./orgs.ts"
+import { alerts, audit, fullOrgs, orgLimits, strict } from "./orgs.ts"
 import { people } from "./people.ts"
 import { retention } from "./retention.ts"
 import { schedules } from "./schedules.ts"
@@ -70,6 +70,8 @@ export const queries: Readonly<Record<string, string>> = {
       WHERE (SELECT count(*) FROM delivery_attempts WHERE delivery_id = p.delivery_id) <> p.attempts
     UNION ALL SELECT 'a current deployment that is missing', p.id FROM projects p WHERE current_deployment_id IS NOT NULL
       AND NOT EXISTS (SELECT FROM deployments WHERE id = p.current_deployment_id AND project_id = p.id)
+    UNION ALL SELECT 'a page without its documentation', project_id FROM docs_pages p
+      WHERE NOT EXISTS (SELECT FROM project_docs d WHERE d.org_id = p.org_id AND d.project_id = p.project_id)
     UNION ALL SELECT 'a finished job that is still queued', id FROM jobs
       WHERE status NOT IN ('queued', 'running') OR id IN (SELECT id FROM finished_jobs)
     UNION ALL SELECT 'a job that finished twice', id FROM finished_jobs GROUP BY id HAVING count(*) > 1
@@ -116,6 +118,7 @@ const oracles: ReadonlyArray<Oracle> = [
   retention,
   once,
   alerts,
+  audit,
   orgLimits,
   fullOrgs,
   strict,

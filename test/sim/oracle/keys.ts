@@ -10,6 +10,7 @@ import {
   type Violation,
 } from "../history.ts"
 import { createPublicKey, verify } from "node:crypto"
+import { epochMillis } from "../world.ts"
 import { isLinearizable, type Step } from "./linearizable.ts"
 
 /** How long after its end a replica may accept a key, in milliseconds; and after it was paused or cut off. */
@@ -17,8 +18,9 @@ const freshnessMillis = 1_000
 const freshnessAfterFaultMillis = 3_100
 /** How long after a fault a replica may not have what was sent meanwhile. */
 const recoveryMillis = 10_000
-/** How far the clocks of replicas may be from the true time. */
+/** How far the clocks of replicas may be from the true time, if one has stepped, and else. */
 const maxClockErrorMillis = 100_000
+const skewMillis = 3_000
 /** Limits from this on are given out in leased quotas. */
 const minLeasedLimit = 100
 
@@ -38,6 +40,8 @@ interface Key {
   readonly isImported: boolean
   /** The key with which a chain of rotations began. They share their limits. */
   readonly root: string
+  /** When it expires, as its replacements do. */
+  readonly until: number
 }
 
 const keysOf = (done: ReadonlyArray<Done>): ReadonlyMap<string, Key> => {
@@ -50,12 +54,14 @@ const keysOf = (done: ReadonlyArray<Done>): ReadonlyMap<string, Key> => {
     if (isImported && keys.has(id)) continue
     const old = keys.get(made.args["keyId"] as string)
     const projectId = made.kind === "createKey" ? (made.args["projectId"] as string | undefined) : old?.projectId
-    keys.set(id, { id, tenant: made.tenant, made, projectId, isImported, root: old?.root ?? id })
+    const { expiresAt } = made.args as { readonly expiresAt?: string }
+    const until = old?.until ?? (expiresAt === undefined ? Infinity : Date.parse(expiresAt) - epochMillis)
+    keys.set(id, { id, tenant: made.tenant, made, projectId, isImported, root: old?.root ?? id, until })
   }
   return keys
 }
 
-/** `orphan`: its org or project is deleted. `ending`: it was rotated, and is valid until the end of a grace period. */
+/** `orphan`: its org or project is deleted, or it has expired. `ending`: it was rotated, and is valid until the end of a grace period. */
 type State = "on" | "off" | "gone" | "orphan" | "ending"
 
 const states: ReadonlyArray<State> = ["on", "off", "gone", "orphan", "ending"]
@@ -101,8 +107,9 @@ const effectOf = (one: Done, { status }: Try): Step<State>["after"] | undefined 
 }
 
 /** The tries of everything that asks for a key or changes it, as steps of a register. */
-const stepsOf = (key: Key, history: History): ReadonlyArray<Step<State>> =>
-  history.done.flatMap((one): ReadonlyArray<Step<State>> => {
+const stepsOf = (key: Key, history: History): ReadonlyArray<Step<State>> => {
+  const error = hasStepped(history, Infinity) ? maxClockErrorMillis : skewMillis
+  const steps = history.done.flatMap((one): ReadonlyArray<Step<State>> => {
     const isOwner =
       (one.kind === "deleteOrg" && one.tenant === key.tenant) ||
       (one.kind === "deleteProject" && one.args["projectId"] === key.projectId)
@@ -112,6 +119,8 @@ const stepsOf = (key: Key, history: History): ReadonlyArray<Step<State>> =>
     const tries = isRepeated ? [{ ...one.tries.at(-1)!, start: one.tries[0]!.start }] : one.tries
     return tries.flatMap((each): ReadonlyArray<Step<State>> => {
       const isRead = reads.has(one.kind)
+      // It expires earlier at one replica than at another.
+      if (each.start < key.until + error && each.end > key.until - error) return []
       if (isUncertain(each)) {
         const change = effectOf(one, { ...each, status: 200 })
         return isRead || change === undefined ? [] : [{ from: each.start, to: Infinity, after: change }]
@@ -124,6 +133,9 @@ const stepsOf = (key: Key, history: History): ReadonlyArray<Step<State>> =>
       return after === undefined ? [] : [{ from: Math.max(from, key.made.start), to: each.end, after, isRead }]
     })
   })
+  if (key.until === Infinity) return steps
+  return [...steps, { from: key.until, to: key.until, after: (state) => (state === "gone" ? [state] : ["orphan"]) }]
+}
 
 /**
  * What was answered about a key has an order that explains it, in which no replica is behind by more than the

@@ -99,6 +99,15 @@ export const fullOrgs = ({ done }: History): ReadonlyArray<Violation> =>
     return [{ oracle: "limits of orgs", at: end, what: `${tenant} has ${count} unfinished jobs of ${limit}` }]
   })
 
+/** The audit log until a time has all entries from before it. */
+export const audit = ({ done }: History): ReadonlyArray<Violation> =>
+  done.flatMap(({ args, body, end, kind, status, tenant }) => {
+    if (kind !== "readAudit" || status !== 200) return []
+    const shown = new Set(body.entries!.map(({ id }) => id))
+    const missing = ((args["ids"] ?? []) as ReadonlyArray<string>).find((id) => !shown.has(id))
+    return missing === undefined ? [] : [{ oracle: "audit", at: end, what: `${tenant} misses the entry ${missing}` }]
+  })
+
 /** How long the look at an alert may take to come, with what its target needs to be told. */
 const tellMillis = 130_000
 
