@@ -1,11 +1,12 @@
 import { Schema } from "effect"
 import { atMost, Id, Text } from "../Schemas.ts"
 import { urlFault } from "../callableUrls.ts"
+import { zipInWords, zipLimits } from "./Documents.ts"
 
 /** The limits of one chat. */
 export const limits = {
   /** Pages in `docsPages` or in a zip. */
-  pages: 2_000,
+  pages: zipLimits.pages,
   /** Skills. */
   skills: 20,
   /** Messages in a request. The model gets fewer. */
@@ -72,8 +73,7 @@ export const ChatRequest = Schema.Struct({
     .annotate({ description: "The conversation so far. The last message must have the role user." }),
   docsZipUrl: Schema.optionalKey(
     DocumentUrl.annotate({
-      description:
-        "The URL of a zip with .md and .mdx files: at most 20 MiB, 50 MiB unpacked, 4 MiB a page and 2,000 files.",
+      description: `The URL of ${zipInWords}.`,
       examples: ["https://docs.example.com/docs.zip"],
     }),
   ),

@@ -1,6 +1,17 @@
-import { Context, Effect } from "effect"
+import { Context, type Effect } from "effect"
 import type { Unavailable, UnprocessableContent } from "../Errors.ts"
 import type { Page } from "./DocsPassages.ts"
+
+const MiB = 1024 * 1024
+
+/** The limits of a zip file. A page is copied whole by the main thread, and the database sends it as one row. */
+export const zipLimits = { bytes: 20 * MiB, unpackedBytes: 50 * MiB, pageBytes: 4 * MiB, pages: 2_000 }
+const { bytes, pageBytes, pages, unpackedBytes } = zipLimits
+
+/** What a zip file may be, as descriptions say it. */
+export const zipInWords =
+  `a zip with .md and .mdx files: at most ${bytes / MiB} MiB, ${unpackedBytes / MiB} MiB unpacked, ` +
+  `${pageBytes / MiB} MiB a page and ${pages.toLocaleString("en")} files`
 
 /** The pages of a zip file. */
 export interface Archive {
@@ -35,13 +46,3 @@ export class Documents extends Context.Service<
     readonly skill: (source: Source) => Effect.Effect<Skill, UnprocessableContent | Unavailable>
   }
 >()("gatehouse/domain/Documents") {}
-
-/** The memory for the request bodies of chats. */
-export const ChatBodyMemory = Context.Reference<{
-  /** The bytes of all bodies together, from before they are read until their documentation is indexed. */
-  readonly bytes: number
-  /** Returns the memory of a large body to the operating system. */
-  readonly release: Effect.Effect<void>
-}>("gatehouse/domain/docs/ChatBodyMemory", {
-  defaultValue: () => ({ bytes: 16 * 1024 * 1024, release: Effect.void }),
-})

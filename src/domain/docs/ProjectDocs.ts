@@ -1,5 +1,6 @@
 import { DateTime, Duration, Schema } from "effect"
 import { DocumentUrl } from "./Chat.ts"
+import { zipInWords } from "./Documents.ts"
 import { Id, ProjectId, Text, time, Timestamp } from "../Schemas.ts"
 import { urlFault } from "../callableUrls.ts"
 
@@ -20,7 +21,7 @@ const zipUrlFault = (url: string) => {
 
 const ZipUrl = Text.check(Schema.makeFilter(zipUrlFault, { toJsonSchema: () => ({ maxLength: 2048 }) })).annotate({
   description:
-    "The URL of a zip with .md and .mdx files: at most 20 MiB, 50 MiB unpacked, 4 MiB a page and 2,000 files. {deployment} " +
+    `The URL of ${zipInWords}. {deployment} ` +
     "stands for the id of the current deployment, and {sha} for its commit; such a URL is fetched from the first current deployment on.",
   examples: ["https://docs.example.com/docs.zip", "https://artifacts.example.com/docs-{sha}.zip"],
 })

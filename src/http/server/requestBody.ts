@@ -6,7 +6,6 @@ import type { IncomingMessage, ServerResponse } from "node:http"
 import * as ByteBudget from "../../domain/ByteBudget.ts"
 import { InvalidRequest, PayloadTooLarge, Unavailable, UnsupportedMediaType } from "../../domain/Errors.ts"
 import { CurrentPrincipal } from "../../domain/Principal.ts"
-import { ChatBodyMemory } from "../../domain/docs/Documents.ts"
 import { Api } from "../api/Api.ts"
 import { maxChatBodyBytes } from "../api/chatApi.ts"
 import { ChatBodies } from "../api/access.ts"
@@ -183,6 +182,16 @@ export const withBoundedBody = (
   // On the request itself: with an object that inherits from it, V8 takes a third longer.
   return Object.defineProperties(request, { text: { value: text }, arrayBuffer: { value: arrayBuffer } })
 }
+
+/** The memory for the request bodies of chats. */
+export const ChatBodyMemory = Context.Reference<{
+  /** The bytes of all bodies together, from before they are read until their documentation is indexed. */
+  readonly bytes: number
+  /** Returns the memory of a large body to the operating system. */
+  readonly release: Effect.Effect<void>
+}>("gatehouse/http/ChatBodyMemory", {
+  defaultValue: () => ({ bytes: 16 * MiB, release: Effect.void }),
+})
 
 /** How long a chat waits for memory before its body is read. */
 const bodyMemoryDeadline = "10 seconds"

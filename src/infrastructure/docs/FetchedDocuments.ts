@@ -2,7 +2,7 @@ import { Data, type Duration, Effect, Layer } from "effect"
 import * as BoundedCache from "../../domain/BoundedCache.ts"
 import * as ByteBudget from "../../domain/ByteBudget.ts"
 import { Unavailable, UnprocessableContent } from "../../domain/Errors.ts"
-import { type Archive, Documents, type Skill, type Source } from "../../domain/docs/Documents.ts"
+import { type Archive, Documents, type Skill, type Source, zipLimits } from "../../domain/docs/Documents.ts"
 import { fieldsOf, splitFrontMatter } from "../../domain/docs/frontMatter.ts"
 import { monotonicMillis } from "../../domain/monotonicMillis.ts"
 import { cut } from "../../domain/Schemas.ts"
@@ -104,8 +104,7 @@ export const fetchDocument = Effect.fn("Documents.fetch")(function* (
 }, withinTime)
 
 const MiB = 1024 * 1024
-/** Limits of a document's bytes as sent (contract 8). A skill is one text file. */
-const maxZipBytes = 20 * MiB
+/** A skill is one text file (contract 8). */
 const maxSkillBytes = MiB
 /** A document is used this long before its server is asked for a newer one. */
 const freshMillis = 60_000
@@ -174,7 +173,7 @@ const cacheKey = ({ url, orgId = "" }: Source) => {
 
 const archives: Omit<Kind<Archive>, "parse"> = {
   field: "docsZipUrl",
-  maxBytes: maxZipBytes,
+  maxBytes: zipLimits.bytes,
   size: ({ pages }) => pages.reduce((sum, { slug, markdown }) => sum + 2 * (slug.length + markdown.length), 1_000),
 }
 

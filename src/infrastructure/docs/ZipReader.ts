@@ -1,5 +1,5 @@
 import { Context, Data, Effect, Layer } from "effect"
-import { limits } from "../../domain/docs/Chat.ts"
+import { zipLimits } from "../../domain/docs/Documents.ts"
 import type { Page } from "../../domain/docs/DocsPassages.ts"
 import { type PageFile, slugsOf } from "../../domain/docs/docsSlugs.ts"
 import { textOf } from "./textOf.ts"
@@ -17,7 +17,7 @@ export class ZipReader extends Context.Service<ZipReader>()("gatehouse/infrastru
   make: Effect.gen(function* () {
     const thread = yield* WorkerThread.make<ZipTask>({
       module: "docs/ZipThread",
-      workerData: { maxPages: limits.pages } satisfies ZipThreadData,
+      workerData: zipLimits satisfies ZipThreadData,
       resourceLimits: { maxOldGenerationSizeMb: maxHeapMiB, maxYoungGenerationSizeMb: 8 },
       lost: "The zip could not be unpacked; try again.",
     })

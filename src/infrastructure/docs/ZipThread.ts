@@ -6,15 +6,14 @@ import { promisify } from "node:util"
 import { parentPort, workerData } from "node:worker_threads"
 import { crc32, inflateRawSync } from "node:zlib"
 import { type Entry, fromBuffer, getFileNameLowLevel, type Options, type ZipFile } from "yauzl"
+import type { zipLimits } from "../../domain/docs/Documents.ts"
 import { isForbidden, isMarkdown, type PageFile } from "../../domain/docs/docsSlugs.ts"
 import { splitFrontMatter, textsOf } from "../../domain/docs/frontMatter.ts"
 import { textOf } from "./textOf.ts"
 import { lowerPriority, type ThreadCall, type ThreadReply } from "../workerThread.ts"
 
-export interface ZipThreadData {
-  /** Limit of the pages of a zip. */
-  readonly maxPages: number
-}
+/** The limits of a zip. The thread has them from its maker: their file would load more than the thread needs. */
+export type ZipThreadData = typeof zipLimits
 
 /** A task for the zip of an id. `close` has no reply. */
 export type ZipTask =
@@ -31,7 +30,7 @@ export type ZipBatch =
 const batchLength = 256 * 1024
 
 lowerPriority()
-const { maxPages } = workerData as ZipThreadData
+const limits = workerData as ZipThreadData
 const readers = new Map<number, AsyncGenerator<ZippedPage>>()
 
 const nextBatch = async (reader: AsyncGenerator<ZippedPage>): Promise<ZipBatch> => {
@@ -60,7 +59,7 @@ parentPort!.on("message", async ({ call, id, task }: ThreadCall<ZipTask>) => {
     return
   }
   if (task.op === "open") {
-    readers.set(id, readPages(task.bytes, maxPages))
+    readers.set(id, readPages(task.bytes))
     return reply({ call, value: createHash("sha256").update(task.bytes).digest("hex") })
   }
   const reader = readers.get(id)
@@ -72,10 +71,6 @@ parentPort!.on("message", async ({ call, id, task }: ThreadCall<ZipTask>) => {
   )
 })
 
-/** Limit of the unpacked bytes of all pages of a zip (contract 6). */
-const maxUnpackedBytes = 50 * 1024 * 1024
-/** Limit of the bytes of a page: the main thread copies it whole, and the database sends it as one row. */
-const maxPageBytes = 4 * 1024 * 1024
 /** Limit of the entries of a zip for each page that it may have: other files and folders count, too. */
 const entriesPerPage = 50
 /** The bytes of a file in which front matter is looked for. */
@@ -91,8 +86,10 @@ class RefusedZip extends Error {}
 const fault = (message: string) => new RefusedZip(message)
 const broken = fault("is not a zip, or is damaged")
 
-const tooLarge = fault("is larger than 50 MiB unpacked")
-const tooLargePage = (path: string) => fault(`has a page of more than 4 MiB: ${JSON.stringify(path.slice(0, 100))}`)
+const inMiB = (bytes: number) => `${bytes / 1024 / 1024} MiB`
+const tooLarge = fault(`is larger than ${inMiB(limits.unpackedBytes)} unpacked`)
+const tooLargePage = (path: string) =>
+  fault(`has a page of more than ${inMiB(limits.pageBytes)}: ${JSON.stringify(path.slice(0, 100))}`)
 
 /** Files of macOS and of version control. */
 const isHidden = (path: string) => path.split("/").some((part) => part.startsWith(".") || part === "__MACOSX")
@@ -164,10 +161,8 @@ const unpack = async (zip: ZipFile, entry: Entry, maxBytes: number, tooMuch: Ref
 /**
  * The markdown pages of a zip, each unpacked when it is asked for. Other files are not unpacked and count toward no
  * limit but that of the entries. Throws when the zip is refused: `refusalOf`.
- *
- * @param maxPages limit of the pages
  */
-async function* readPages(bytes: Uint8Array, maxPages: number): AsyncGenerator<ZippedPage> {
+async function* readPages(bytes: Uint8Array): AsyncGenerator<ZippedPage> {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const zip = await open(buffer, { lazyEntries: true, autoClose: false, decodeStrings: false })
   const pages = new Map<string, Entry>()
@@ -175,7 +170,7 @@ async function* readPages(bytes: Uint8Array, maxPages: number): AsyncGenerator<Z
   let entries = 0
   for await (const entry of entriesOf(zip)) {
     const path = pathOf(entry)
-    if (++entries > entriesPerPage * maxPages) throw fault("has too many entries")
+    if (++entries > entriesPerPage * limits.pages) throw fault("has too many entries")
     const top = path.includes("/") ? path.slice(0, path.indexOf("/")) : ""
     if (path !== "" && !isHidden(top || path) && folders.size < 2) folders.add(top)
     if (!isMarkdown(path) || isLink(entry)) continue
@@ -183,17 +178,17 @@ async function* readPages(bytes: Uint8Array, maxPages: number): AsyncGenerator<Z
     if (isHidden(path)) continue
     if (pages.has(path)) throw fault(`has a file twice: ${JSON.stringify(path.slice(0, 100))}`)
     pages.set(path, entry)
-    if (pages.size > maxPages) throw fault(`has more than ${maxPages.toLocaleString("en")} files`)
+    if (pages.size > limits.pages) throw fault(`has more than ${limits.pages.toLocaleString("en")} files`)
   }
   if (pages.size === 0) throw fault("has no .md, .mdx or .markdown files")
   const [folder = ""] = folders
   const skipped = folders.size === 1 && isArchiveFolder(folder) ? folder.length + 1 : 0
-  let left = maxUnpackedBytes
+  let left = limits.unpackedBytes
   for (const [path, entry] of pages) {
     const content =
-      left < maxPageBytes
+      left < limits.pageBytes
         ? await unpack(zip, entry, left, tooLarge)
-        : await unpack(zip, entry, maxPageBytes, tooLargePage(path))
+        : await unpack(zip, entry, limits.pageBytes, tooLargePage(path))
     left -= content.length
     const { matter } = splitFrontMatter(textOf(content.subarray(0, maxMatterBytes)))
     yield { path: path.slice(skipped), slug: textsOf(matter)("slug"), content }
