@@ -7,12 +7,12 @@ import { it } from "../support/it.ts"
 import { adminToken } from "../support/server.ts"
 import { freshPostgres } from "../support/databases.ts"
 import { startService } from "../support/process.ts"
-import { caddy, freePort, isInstalled, nginx, running } from "../support/webProxies.ts"
+import { caddy, freePort, isInstalled, nginx, running, traefik } from "../support/webProxies.ts"
 import { onPostgres } from "./support.ts"
 
 /**
- * Promise (Start, stop, upgrade): Two replicas behind nginx or Caddy with its example restart one after the other, and
- * no request fails.
+ * Promise (Start, stop, upgrade): Two replicas behind nginx, Caddy or Traefik with its example restart one after the
+ * other, and no request fails.
  */
 
 const example = (name: string) => readFileSync(new URL(`../../deploy/proxies/${name}`, import.meta.url), "utf8")
@@ -36,6 +36,13 @@ const proxies = [
       example("Caddyfile")
         .replace("gatehouse.example.com {", `http://127.0.0.1:${port} {`)
         .replace("flush_interval", `${bufferOfCaddy()}\n\t\tflush_interval`),
+  },
+  {
+    proxy: traefik,
+    at: () =>
+      example("traefik.yaml")
+        .replace("Host(`gatehouse.example.com`)", "PathPrefix(`/`)")
+        .replace(/^ *tls: .*\n/m, ""),
   },
 ]
 

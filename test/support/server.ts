@@ -19,6 +19,7 @@ import { Agent } from "node:http"
 import { inspect } from "node:util"
 import { app } from "#src/boot/app.ts"
 import * as Config from "#src/boot/config.ts"
+import { Nodes } from "#src/infrastructure/database/Nodes.ts"
 import { adminClient, freshPostgres } from "./databases.ts"
 import { type Send, sender } from "./wire.ts"
 
@@ -147,6 +148,8 @@ const start = Effect.fnUntraced(function* <E, R>(
     yield* Layer.makeMemoMap,
     yield* Effect.scope,
   )
+  // A node is usable some time after the service listens.
+  yield* Effect.forEach(Context.get(context, Nodes).all, ({ migrated }) => migrated)
   const { address } = Context.get(context, HttpServer.HttpServer)
   const url = HttpServer.formatAddress(address)
   const agent = yield* Effect.acquireRelease(

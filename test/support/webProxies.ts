@@ -6,7 +6,7 @@ import { Agent } from "node:http"
 import { type AddressInfo, createServer as createTcpServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { eventually } from "./wait.ts"
+import { until } from "./wait.ts"
 import { sender } from "./wire.ts"
 
 /** Starts a server at a free port, which it returns. */
@@ -29,9 +29,9 @@ export const freePort = async () => {
 
 /** A proxy of others: how it is started in a folder with the text of its configuration. */
 export interface WebProxy {
-  readonly name: "nginx" | "Caddy"
+  readonly name: "nginx" | "Caddy" | "Traefik"
   readonly command: string
-  readonly start: (folder: string, configuration: string) => ChildProcess
+  readonly start: (folder: string, configuration: string, port: number) => ChildProcess
 }
 
 export const nginx: WebProxy = {
@@ -63,6 +63,23 @@ export const caddy: WebProxy = {
   },
 }
 
+/** The ports of Traefik are no part of the file that its example is. */
+export const traefik: WebProxy = {
+  name: "Traefik",
+  command: "traefik",
+  start: (folder, configuration, port) => {
+    writeFileSync(join(folder, "dynamic.yaml"), configuration)
+    return spawn(
+      "traefik",
+      [
+        `--entryPoints.websecure.address=127.0.0.1:${port}`,
+        `--providers.file.filename=${join(folder, "dynamic.yaml")}`,
+      ],
+      { stdio: "ignore", cwd: folder },
+    )
+  },
+}
+
 /** Whether a proxy is installed; says which tests are skipped. */
 export const isInstalled = ({ command }: WebProxy) => {
   const found = spawnSync(command, ["-h"], { stdio: "ignore" }).error === undefined
@@ -77,7 +94,7 @@ export const running = Effect.fnUntraced(function* ({ name, start }: WebProxy, p
     (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true })),
   )
   const child = yield* Effect.acquireRelease(
-    Effect.sync(() => start(folder, configuration)),
+    Effect.sync(() => start(folder, configuration, port)),
     (process) =>
       Effect.promise(async () => {
         const ended = process.exitCode === null ? once(process, "exit") : undefined
@@ -90,7 +107,8 @@ export const running = Effect.fnUntraced(function* ({ name, start }: WebProxy, p
     (made) => Effect.sync(() => made.destroy()),
   )
   const send = sender(`http://127.0.0.1:${port}`, agent)
-  yield* eventually(`${name} answers`, Effect.orDie(send("GET", "/")))
+  // Traefik answers so until it has read its routes.
+  yield* until(`${name} answers`, send("GET", "/"), ({ text }) => text !== "404 page not found\n")
   if (child.exitCode !== null) return yield* Effect.die(new Error(`${name} has ended`))
   return send
 })
