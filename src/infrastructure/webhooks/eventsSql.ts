@@ -1,7 +1,7 @@
 import { Effect, Exit, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import type { LimitReached, Unavailable } from "../../domain/Errors.ts"
-import { cutRows, type Page } from "../../domain/Page.ts"
+import { cutRows } from "../../domain/Page.ts"
 import { Event, EventDetail, SeenEventType } from "../../domain/webhooks/Event.ts"
 import type { NewEvent } from "../../domain/ServiceEvent.ts"
 import { eventNotFound, EventRepository, type Published } from "../../domain/webhooks/EventRepository.ts"
@@ -27,10 +27,41 @@ export const layer = Layer.effect(
     return EventRepository.of({
       publish,
       isPublished: (orgId, key) => Effect.map(findEarlier(sql, orgId, [key]), ({ size }) => size > 0),
-      list: (orgId, type, page) => orUnavailable(listEvents(sql, orgId, type, page)),
-      find: (orgId, eventId) => orUnavailable(findEvent(sql, orgId, eventId)),
-      types: (orgId, page) =>
-        Effect.map(orUnavailable(listTypes(sql, orgId, page)), (types) => cutRows(types, page.limit)),
+
+      list: (orgId, type, page) =>
+        sql`
+          SELECT id AS event_id, type, job_id, created_at FROM events
+          WHERE org_id = ${orgId} AND ${type === undefined ? sql.literal("true") : sql`type = ${type}`}
+            AND ${afterCursor(sql, page, "newest")}
+          ORDER BY id DESC LIMIT ${page.limit + 1}`.pipe(decode, orUnavailable),
+
+      find: (orgId, eventId) =>
+        sql`
+          SELECT id AS event_id, type, job_id, created_at, channels, body AS payload FROM events
+          WHERE id = ${eventId} AND org_id = ${orgId}`.pipe(
+          decodeDetail,
+          Effect.flatMap(([event]) => (event === undefined ? Effect.fail(eventNotFound()) : Effect.succeed(event))),
+          orUnavailable,
+        ),
+
+      // From the index on types: two entries are read for each, however many events it has. A table of types would have
+      // a row that every publish of a type writes.
+      types: (orgId, { cursor = "", limit }) =>
+        sql`
+          WITH RECURSIVE types AS (
+            SELECT ${cursor}::text COLLATE "C" AS type, 0 AS n
+            UNION ALL
+            SELECT next.type, before.n + 1 FROM types before CROSS JOIN LATERAL (
+              SELECT type FROM events WHERE org_id = ${orgId} AND type > before.type ORDER BY type LIMIT 1
+            ) AS next WHERE before.n < ${limit + 1}
+          )
+          SELECT types.type, newest.created_at AS last_at FROM types CROSS JOIN LATERAL (
+            SELECT created_at FROM events WHERE org_id = ${orgId} AND type = types.type ORDER BY id DESC LIMIT 1
+          ) AS newest WHERE types.n > 0 ORDER BY types.n`.pipe(
+          decodeTypes,
+          Effect.map((types) => cutRows(types, limit)),
+          orUnavailable,
+        ),
     })
   }),
 ).pipe(Layer.provide(OrgUsage.layer))
@@ -38,39 +69,6 @@ export const layer = Layer.effect(
 const decode = decodeRows(Schema.Struct({ ...Event.fields, created_at: Time }))
 const decodeDetail = decodeRows(Schema.Struct({ ...EventDetail.fields, created_at: Time }))
 const decodeTypes = decodeRows(Schema.Struct({ ...SeenEventType.fields, last_at: Time }))
-
-/** Lists an org's events, newest first, up to `limit + 1`. */
-const listEvents = (sql: SqlClient.SqlClient, orgId: string, type: string | undefined, page: Page) =>
-  sql`
-    SELECT id AS event_id, type, job_id, created_at FROM events
-    WHERE org_id = ${orgId} AND ${type === undefined ? sql.literal("true") : sql`type = ${type}`}
-      AND ${afterCursor(sql, page, "newest")}
-    ORDER BY id DESC LIMIT ${page.limit + 1}`.pipe(decode)
-
-const findEvent = (sql: SqlClient.SqlClient, orgId: string, eventId: string) =>
-  sql`
-    SELECT id AS event_id, type, job_id, created_at, channels, body AS payload FROM events
-    WHERE id = ${eventId} AND org_id = ${orgId}`.pipe(
-    decodeDetail,
-    Effect.flatMap(([event]) => (event === undefined ? Effect.fail(eventNotFound()) : Effect.succeed(event))),
-  )
-
-/**
- * Lists the types of an org's events, from the index on them: two index entries are read for each type, however many
- * events it has. There is no table of types: it would be a row that every publish of a type writes.
- */
-const listTypes = (sql: SqlClient.SqlClient, orgId: string, { cursor = "", limit }: Page) =>
-  sql`
-    WITH RECURSIVE types AS (
-      SELECT ${cursor}::text COLLATE "C" AS type, 0 AS n
-      UNION ALL
-      SELECT next.type, before.n + 1 FROM types before CROSS JOIN LATERAL (
-        SELECT type FROM events WHERE org_id = ${orgId} AND type > before.type ORDER BY type LIMIT 1
-      ) AS next WHERE before.n < ${limit + 1}
-    )
-    SELECT types.type, newest.created_at AS last_at FROM types CROSS JOIN LATERAL (
-      SELECT created_at FROM events WHERE org_id = ${orgId} AND type = types.type ORDER BY id DESC LIMIT 1
-    ) AS newest WHERE types.n > 0 ORDER BY types.n`.pipe(decodeTypes)
 
 /** Requests of one statement. Each may have an event of 256 KiB. */
 const maxPublishesPerBatch = 64
