@@ -3,8 +3,11 @@ import {
   collectRefs,
   type JsonSchema,
   mapValues,
+  type Operation,
+  type Parameter,
   refName,
   resolved,
+  type Response,
   schemaRef,
   type Schemas,
 } from "./openapi/OpenApiSchema.ts"
@@ -12,30 +15,8 @@ import { chatPart } from "./openapi/eventStreams.ts"
 import { responseHeaders, eventSchemas, webhookItems, webhooks, webhookTag } from "./openapi/webhookEvents.ts"
 import { securitySchemes } from "./access.ts"
 
-interface Media {
-  readonly schema: JsonSchema
-  readonly example?: unknown
-}
-interface Response {
-  readonly description?: string
-  readonly headers?: Readonly<Record<string, { readonly schema: JsonSchema; readonly required?: boolean }>>
-  readonly content?: Readonly<Record<string, Media>>
-}
-interface Parameter {
-  readonly name: string
-  readonly in: string
-  readonly required?: boolean
-  readonly description?: string
-  readonly schema: JsonSchema
-}
-interface Operation {
-  readonly summary?: string
-  readonly description?: string
-  readonly operationId: string
+interface DefinedOperation extends Operation {
   readonly "x-gatehouse-access"?: string
-  readonly parameters: ReadonlyArray<Parameter>
-  readonly requestBody?: { readonly required?: boolean; readonly content: Readonly<Record<string, Media>> }
-  readonly responses: Readonly<Record<string, Response>>
 }
 /** What the document of Effect does not say of an operation. */
 export interface OperationFacts {
@@ -44,7 +25,7 @@ export interface OperationFacts {
   /** Whether it takes an `Idempotency-Key`. */
   readonly isRepeatable: boolean
 }
-type Paths = Readonly<Record<string, Readonly<Record<string, Operation>>>>
+type Paths = Readonly<Record<string, Readonly<Record<string, DefinedOperation>>>>
 interface Tag {
   readonly name: string
 }
@@ -56,7 +37,7 @@ interface Defined {
   readonly components: { readonly schemas: Schemas }
 }
 
-const mapOperations = <A>(paths: Paths, change: (operation: Operation, path: string) => A) =>
+const mapOperations = <A>(paths: Paths, change: (operation: DefinedOperation, path: string) => A) =>
   mapValues(paths, (operations, path) => mapValues(operations, (operation) => change(operation, path)))
 
 /** The schemas of numbers in queries: the definition has strings. */
@@ -129,7 +110,7 @@ const success = ({ content, description, headers }: Response, isRepeatable: bool
 const bodyStatuses = ["413", "415"]
 
 const describeOperation = (
-  operation: Operation,
+  operation: DefinedOperation,
   path: string,
   schemas: Schemas,
   errors: ReturnType<typeof errorResponses>,
@@ -309,23 +290,18 @@ const codesOf = (schema: JsonSchema, schemas: Schemas): ReadonlyArray<string> =>
 
 const wordOf = (code: string) => code.replace(/(?:^|_)([a-z])/g, (_, letter: string) => letter.toUpperCase())
 
-/** The responses of operations, by path, method and status. */
-type OperationResponses = Readonly<
-  Record<string, Readonly<Record<string, { readonly responses: Readonly<Record<string, ResponseObject>> }>>>
->
-
-const errorsOf = (paths: OperationResponses) =>
+const errorsOf = (paths: Paths) =>
   Object.values(paths).flatMap((operations) =>
     Object.values(operations).flatMap(({ responses }) =>
       Object.entries(responses).flatMap(([status, answer]) => (status.startsWith("2") ? [] : [answer])),
     ),
   )
 
-const codesOfResponse = ({ content }: ResponseObject, schemas: Schemas) =>
+const codesOfResponse = ({ content }: Response, schemas: Schemas) =>
   [...new Set(codesOf(content?.["application/json"]?.schema ?? {}, schemas))].sort()
 
 /** The errors of the definition by their code, as a response with one code describes it. */
-const knownErrors = (paths: OperationResponses, schemas: Schemas): ReadonlyMap<string, Known> => {
+const knownErrors = (paths: Paths, schemas: Schemas): ReadonlyMap<string, Known> => {
   const known = new Map<string, Known>()
   for (const answer of errorsOf(paths)) {
     const codes = codesOfResponse(answer, schemas)
@@ -371,17 +347,12 @@ const headersOf = (status: string) => ({
   ...(status === "401" ? { "www-authenticate": headerRef("www-authenticate") } : {}),
 })
 
-interface ResponseObject {
-  readonly description?: string
-  readonly content?: Readonly<Record<string, { readonly schema: JsonSchema }>>
-}
-
 /**
  * Makes the shared responses of errors: one response, with a schema of its own, for each interface and set of codes.
  * Operations refer to them. A schema has exactly the codes of its status, since clients that try the schemas of an
  * operation in turn, as those in Rust do, would take a 404 for a 400 otherwise.
  */
-const errorResponses = (paths: OperationResponses, schemas: Schemas) => {
+const errorResponses = (paths: Paths, schemas: Schemas) => {
   const known = knownErrors(paths, schemas)
   const codes = [...known.keys(), ...serverCodes].sort()
   const responses: Record<string, object> = {}
@@ -412,7 +383,7 @@ const errorResponses = (paths: OperationResponses, schemas: Schemas) => {
     schemas: errors,
     responses,
     /** The reference to the shared response of an error. */
-    answer: (path: string, status: string, answer: ResponseObject) => {
+    answer: (path: string, status: string, answer: Response) => {
       const of = interfaceOf(path)
       const all = codesOfResponse(answer, schemas).map((code) => known.get(code)!)
       return share(`${of.prefix}${all.map(({ name }) => name).join("Or")}`, of, status, all)

@@ -5,7 +5,17 @@ import { createHash } from "node:crypto"
 import { promisify } from "node:util"
 import { brotliCompress, constants, gzip } from "node:zlib"
 import { Api } from "../api/Api.ts"
-import { exampleOf, type JsonSchema, mapValues, refName, resolved, type Schemas } from "../api/openapi/OpenApiSchema.ts"
+import {
+  exampleOf,
+  type JsonSchema,
+  mapValues,
+  type Operation as Described,
+  type Parameter,
+  refName,
+  resolved,
+  type Response,
+  type Schemas,
+} from "../api/openapi/OpenApiSchema.ts"
 import { server } from "../api/openapi.ts"
 import { Callers } from "../api/access.ts"
 import { AdminTokens } from "../credentials.ts"
@@ -367,32 +377,11 @@ const referencePage = (document: Document): string => {
   ].join("\n")
 }
 
-interface Media {
-  readonly schema: JsonSchema
-  readonly example?: unknown
-}
-type Content = Readonly<Record<string, Media>>
-interface Parameter {
-  readonly name: string
-  readonly in: string
-  readonly required?: boolean
-  readonly description?: string
-  readonly schema: JsonSchema
-}
-interface Response {
-  readonly $ref?: string
-  readonly description?: string
-  readonly content?: Content
-}
-interface Operation {
-  readonly operationId: string
+interface Operation extends Described {
   readonly tags: ReadonlyArray<string>
   readonly summary: string
   readonly description: string
   readonly security?: ReadonlyArray<Readonly<Record<string, unknown>>>
-  readonly parameters: ReadonlyArray<Parameter>
-  readonly requestBody?: { readonly content: Content }
-  readonly responses: Readonly<Record<string, Response>>
 }
 type Paths = Readonly<Record<string, Readonly<Record<string, Operation>>>>
 

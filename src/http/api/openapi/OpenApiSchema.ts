@@ -30,6 +30,33 @@ export interface JsonSchema {
 }
 export type Schemas = Readonly<Record<string, JsonSchema>>
 
+interface Media {
+  readonly schema: JsonSchema
+  readonly example?: unknown
+}
+type Content = Readonly<Record<string, Media>>
+export interface Parameter {
+  readonly name: string
+  readonly in: string
+  readonly required?: boolean
+  readonly description?: string
+  readonly schema: JsonSchema
+}
+export interface Response {
+  readonly $ref?: string
+  readonly description?: string
+  readonly headers?: Readonly<Record<string, { readonly schema: JsonSchema; readonly required?: boolean }>>
+  readonly content?: Content
+}
+export interface Operation {
+  readonly operationId: string
+  readonly summary?: string
+  readonly description?: string
+  readonly parameters: ReadonlyArray<Parameter>
+  readonly requestBody?: { readonly required?: boolean; readonly content: Content }
+  readonly responses: Readonly<Record<string, Response>>
+}
+
 export const schemaRef = (name: string): JsonSchema => ({ $ref: `#/components/schemas/${name}` })
 
 /** The name of a schema that a reference leads to. */
