@@ -2,7 +2,6 @@ import { DateTime, Effect, Layer, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { NewJob, ReportOutcome, UniqueJob } from "#src/domain/jobs/JobRepository.ts"
 import {
-  type JobFilter,
   jobNotFailed,
   jobNotFound,
   JobRepository,
@@ -11,7 +10,7 @@ import {
   sweepNotFound,
 } from "#src/domain/jobs/JobRepository.ts"
 import { attemptLog, maxLinesBytes, maxStepsBytes } from "#src/domain/jobs/Job.ts"
-import type { JobSweepOrder } from "#src/domain/jobs/JobSweeps.ts"
+import type { JobSweepFilter, JobSweepOrder } from "#src/domain/jobs/JobSweeps.ts"
 import { idAt } from "#src/infrastructure/database/fragments.ts"
 import { decide, leaseExpired, refusedHeartbeat, statusAfter, withRetried } from "#src/domain/jobs/JobEnd.ts"
 import { byteLength, graceBytes } from "#src/domain/orgs/StoredBytes.ts"
@@ -111,7 +110,7 @@ export const layer = Layer.effect(
         { attemptsBefore: attempt, finishedAttempt: null, log: attemptLog(stored.log, stored.row) },
       )
     }
-    const selected = (orgId: string, { error, since, status, until, workflow }: JobFilter) =>
+    const selected = (orgId: string, { error, since, status, until, workflow }: JobSweepFilter) =>
       [...jobs.values()].filter(
         ({ orgId: owner, row }) =>
           owner === orgId &&

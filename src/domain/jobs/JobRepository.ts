@@ -5,7 +5,7 @@ import type { ExpiredLeases, QueuedJobs } from "./Leases.ts"
 import type { JobEnd, JobReport, ReportedChange } from "./JobEnd.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import type { JobQueue } from "./JobQueue.ts"
-import type { JobCause, JobSweep, JobSweepOrder } from "./JobSweeps.ts"
+import type { JobCause, JobSweep, JobSweepFilter, JobSweepOrder } from "./JobSweeps.ts"
 import type { JobTemplate } from "./JobTemplates.ts"
 import type { Workflow } from "./WorkflowSettings.ts"
 import type { RoundRobinBatch } from "../roundRobin.ts"
@@ -38,17 +38,6 @@ export interface CreatedJob {
   readonly jobId: string
   /** Whether it is a new job. */
   readonly created: boolean
-}
-
-export interface JobFilter {
-  readonly status?: JobStatus | undefined
-  readonly workflow?: string | undefined
-  /** Failed jobs whose error begins with this text. */
-  readonly error?: string | undefined
-  /** Jobs that were created at this time or later. */
-  readonly since?: DateTime.Utc | undefined
-  /** Jobs that were created before this time. */
-  readonly until?: DateTime.Utc | undefined
 }
 
 /** One page of jobs. */
@@ -142,7 +131,7 @@ export class JobRepository extends Context.Service<
     ) => Effect.Effect<ReadonlyArray<ReportOutcome>, Unavailable>
     readonly find: (orgId: string, jobId: string) => Effect.Effect<JobDetail, NotFound | Unavailable>
     /** Jobs of the org, newest first. */
-    readonly list: (orgId: string, filter: JobFilter, page: Page) => Effect.Effect<FoundJobs, Unavailable>
+    readonly list: (orgId: string, filter: JobSweepFilter, page: Page) => Effect.Effect<FoundJobs, Unavailable>
     /**
      * Queues a failed job again, with as many attempts as it had, and its history. Fails with a `Conflict` when the job
      * has not failed.
@@ -165,7 +154,7 @@ export class JobRepository extends Context.Service<
     /** Groups the newest failed jobs by their workflow and message, the most first. */
     readonly causes: (
       orgId: string,
-      filter: Pick<JobFilter, "workflow" | "since" | "until">,
+      filter: Pick<JobSweepFilter, "workflow" | "since" | "until">,
     ) => Effect.Effect<ReadonlyArray<JobCause>, Unavailable>
     /**
      * The unfinished jobs of the org, and how many jobs were created since a time. Reads a bounded number of them.

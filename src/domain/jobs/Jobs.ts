@@ -21,7 +21,7 @@ import {
   type StepJob,
 } from "./Job.ts"
 import { completed, endIdOf, failed, type JobReport, type ReportedChange } from "./JobEnd.ts"
-import { type JobFilter, JobRepository, type NewJob } from "./JobRepository.ts"
+import { JobRepository, type NewJob } from "./JobRepository.ts"
 import { makeTell } from "./tellJobs.ts"
 import { type CancelJobs, JobSweepFilter, type JobSweepOrder, type RetryJobs } from "./JobSweeps.ts"
 import { JobTemplates } from "./JobTemplates.ts"
@@ -305,7 +305,7 @@ export class Jobs extends Context.Service<Jobs>()("gatehouse/domain/Jobs", {
         yield* repository.endSweep(orgId, yield* audit.entry({ action: "job_sweep.cancel", target, details: {} }))
       }),
 
-      causes: Effect.fn("Jobs.causes")(function* (filter: Pick<JobFilter, "workflow" | "since" | "until">) {
+      causes: Effect.fn("Jobs.causes")(function* (filter: Pick<JobSweepFilter, "workflow" | "since" | "until">) {
         return yield* repository.causes(yield* currentTenant, filter)
       }),
 
@@ -346,15 +346,15 @@ export class Jobs extends Context.Service<Jobs>()("gatehouse/domain/Jobs", {
         return yield* repository.queue(orgId, DateTime.subtract(yield* DateTime.now, { minutes: 5 }))
       }).pipe(Effect.withSpan("Jobs.queue")),
 
-      list: Effect.fn("Jobs.list")(function* (query: Page & JobFilter) {
+      list: Effect.fn("Jobs.list")(function* (query: Page & JobSweepFilter) {
         const orgId = yield* currentTenant
-        const { status = query.error === undefined ? undefined : "failed" } = query
-        if (query.error !== undefined && status !== "failed") {
+        const { error, status = "failed" } = query
+        if (error !== undefined && status !== "failed") {
           return yield* new InvalidRequest({
             error: "error selects failed jobs: send it without status, or with failed.",
           })
         }
-        const found = yield* repository.list(orgId, { ...query, status }, query)
+        const found = yield* repository.list(orgId, error === undefined ? query : { ...query, status }, query)
         return { jobs: found.items, next_cursor: nextCursor(found, (job) => job.job_id) ?? found.scannedTo }
       }),
 

@@ -20,19 +20,10 @@ import {
 import { Wakeups } from "../Wakeups.ts"
 import { SelectedEventType } from "./EventPatterns.ts"
 
-export interface DeliveryFilter {
-  readonly webhook_endpoint_id?: string | undefined
+export interface DeliveryFilter extends Omit<ResendFilter, "state"> {
   readonly job_id?: string | undefined
   readonly event_id?: string | undefined
-  readonly event_type?: string | undefined
-  /** Deliveries that were created at this time or later. */
-  readonly since?: DateTime.Utc | undefined
-  /** Deliveries that were created before this time. */
-  readonly until?: DateTime.Utc | undefined
   readonly state?: DeliveryState | undefined
-  /** Deliveries whose last attempt ended with this status, or with this kind of failure. */
-  readonly status?: number | undefined
-  readonly failure?: AttemptFailure | undefined
 }
 
 /** One page of deliveries. */

@@ -6,7 +6,6 @@ import { Conflict } from "../../domain/Errors.ts"
 import type { JobStatus } from "../../domain/jobs/Job.ts"
 import { endIdOf } from "../../domain/jobs/JobEnd.ts"
 import {
-  type JobFilter,
   jobNotFailed,
   jobNotFound,
   type JobRepository,
@@ -155,7 +154,7 @@ export const make = Effect.gen(function* () {
  * Planner (a workflow with its org): by the columns, a list of a workflow fits the index of states, too, and would read
  * all jobs of the org in a state.
  */
-export const ofFilter = (sql: Sql, orgId: string, filter: JobFilter) => {
+export const ofFilter = (sql: Sql, orgId: string, filter: JobSweepFilter) => {
   const { since, until, workflow } = filter
   const id = sql.literal(listedId)
   const asked =
@@ -167,7 +166,7 @@ export const ofFilter = (sql: Sql, orgId: string, filter: JobFilter) => {
 }
 
 /** SQL: whether a job has the error of a filter. */
-export const hasError = (sql: Sql, { error }: JobFilter) =>
+export const hasError = (sql: Sql, { error }: JobSweepFilter) =>
   error === undefined ? sql`true` : sql`starts_with(error, ${error})`
 
 /**

@@ -311,10 +311,17 @@ const actsOf = Effect.fnUntraced(function* ({ endpoint, now, orgId }: Place) {
     ],
   )
   const jobLists = ([undefined, "queued", "running", "completed", "failed", "canceled"] as const).flatMap(
-    (status): ReadonlyArray<Act> => [
-      [`jobs.list of status ${status}`, 20, jobs.list(orgId, { status }, page)],
-      [`jobs.list of status ${status} and workflow`, 20, jobs.list(orgId, { status, workflow: "workflow 7" }, page)],
-    ],
+    (status): ReadonlyArray<Act> => {
+      const filter = status === undefined ? {} : { status }
+      return [
+        [`jobs.list of status ${status}`, 20, jobs.list(orgId, filter, page)],
+        [
+          `jobs.list of status ${status} and workflow`,
+          20,
+          jobs.list(orgId, { ...filter, workflow: "workflow 7" }, page),
+        ],
+      ]
+    },
   )
   const acts: ReadonlyArray<Act> = [
     ["queue.claim", 100, claimed],
