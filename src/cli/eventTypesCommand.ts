@@ -1,13 +1,13 @@
-import { Console, Effect, Struct } from "effect"
+import { Console, Effect, Schema, Struct } from "effect"
 import { Command } from "effect/cli"
 import { parse as parseYaml } from "effect/encoding/Yaml"
-import { readdirSync, readFileSync, statSync } from "node:fs"
+import { readdirSync, statSync } from "node:fs"
 import { join } from "node:path"
-import { isRawNumber, parseJson } from "../domain/exactJson.ts"
+import { isRawNumber } from "../domain/exactJson.ts"
 import { type CatalogueType, CreateEventType } from "../domain/webhooks/EventTypes.ts"
 import { atPointer, isObject } from "../domain/webhooks/jsonSchema.ts"
 import { ask } from "./callOperation.ts"
-import { tenantGroup, textArgument } from "./flags.ts"
+import { JsonText, readText, tenantGroup, textArgument } from "./flags.ts"
 import { op } from "./operation.ts"
 import { columns, CommandFailed, plain, usage } from "./output.ts"
 
@@ -82,13 +82,15 @@ interface InFile {
   readonly type: NewType
 }
 
+const decodeJson = Schema.decodeSync(JsonText)
+
 /** The event types in a file: one, a list of them, or an OpenAPI document. */
 const readFile = (file: string) =>
   Effect.gen(function* () {
     const document = yield* Effect.try({
       try: (): unknown => {
-        const text = readFileSync(file, "utf8")
-        return file.endsWith(".json") ? parseJson(text) : parseYaml(text)
+        const text = readText(file)
+        return file.endsWith(".json") ? decodeJson(text) : parseYaml(text)
       },
       catch: (cause) =>
         usage(plain(`${file} cannot be read: ${cause instanceof Error ? cause.message : String(cause)}`)),

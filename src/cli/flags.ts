@@ -2,7 +2,7 @@ import { Config, Context, Effect, Option, Schema, SchemaAST } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { readFileSync } from "node:fs"
 import { Timestamp } from "../domain/Schemas.ts"
-import { keepNumbers } from "../domain/exactJson.ts"
+import { keepNumbers, repeatedName } from "../domain/exactJson.ts"
 import { fit, shapeOf } from "../domain/jsonShape.ts"
 
 /** An optional flag. */
@@ -46,8 +46,20 @@ export const ProfileName = Effect.map(root, ({ profile }) => Option.filter(profi
 /** Whether standard output is one JSON document instead of text. */
 export const Json = Effect.map(root, ({ json }) => json)
 
-/** A text as any JSON value, whose numbers keep their text. */
-export const JsonText = Schema.fromJsonString(Schema.Unknown, { reviver: keepNumbers })
+const hasNamesOnce = Schema.makeFilter((text: string) => {
+  try {
+    const name = repeatedName(text)
+    return name === undefined || `JSON whose objects have each member once: ${JSON.stringify(name)} is there twice`
+  } catch {
+    // The parser says why it is no JSON.
+    return true
+  }
+})
+
+/** A text as any JSON value, whose numbers keep their text. As in a request, no object has a member twice. */
+export const JsonText = Schema.String.check(hasNamesOnce).pipe(
+  Schema.decodeTo(Schema.fromJsonString(Schema.Unknown, { reviver: keepNumbers })),
+)
 
 const isNullable = (ast: SchemaAST.AST) => SchemaAST.isUnion(ast) && ast.types.some(SchemaAST.isNull)
 
@@ -70,11 +82,15 @@ export const helpOf = (ast: SchemaAST.AST) => {
     .replace(/\.$/, "")
 }
 
+const utf8 = new TextDecoder("utf-8", { fatal: true })
+
+/** The text of a file, or of standard input (0). Throws when its bytes are not UTF-8. */
+export const readText = (file: string | 0) => utf8.decode(readFileSync(file))
+
 /**
  * A text as it is, or with `@` the text of a file; `@-` is standard input. Keeps secrets out of the list of processes.
  */
-export const textOrFile = (text: string) =>
-  text.startsWith("@") ? readFileSync(text === "@-" ? 0 : text.slice(1), "utf8") : text
+export const textOrFile = (text: string) => (text.startsWith("@") ? readText(text === "@-" ? 0 : text.slice(1)) : text)
 
 /** Whether a field may be absent. */
 export const isOptional = ({ context }: SchemaAST.AST) => context?.isOptional === true
@@ -119,7 +135,7 @@ export const flagOf = (
     )
   }
   return described(Flag.String(name), "; as JSON, or @file").pipe(
-    Flag.mapTryCatch(textOrFile, () => `--${name}: the file cannot be read`),
+    Flag.mapTryCatch(textOrFile, () => `--${name}: the file cannot be read, or is not UTF-8`),
     Flag.withSchema(JsonText),
     Flag.map((json) => fit(json, shapeOf(type))),
     option,

@@ -7,7 +7,7 @@ import type { UsageInterval } from "../domain/keys/KeyUsage.ts"
 import type { Role } from "../domain/keys/Roles.ts"
 import { fit, shapeOf } from "../domain/jsonShape.ts"
 import { ask, call, faultsOf, resolveOrg } from "./callOperation.ts"
-import { Json, JsonText, group, intFlag, orgFlag, switchFlag, textArgument, textFlag, textOrFile } from "./flags.ts"
+import { Json, JsonText, group, intFlag, orgFlag, switchFlag, textArgument, textFlag, readText } from "./flags.ts"
 import { op } from "./operation.ts"
 import { columns, plain, print, table, usage } from "./output.ts"
 import { readSecret } from "./secretInput.ts"
@@ -165,8 +165,8 @@ const importKeys = Command.make(
   },
   Effect.fnUntraced(function* ({ dryRun, file, org }) {
     const text = yield* Effect.try({
-      try: () => textOrFile(`@${file}`),
-      catch: () => usage(`The file ${plain(file)} cannot be read`),
+      try: () => readText(file === "-" ? 0 : file),
+      catch: () => usage(`The file ${plain(file)} cannot be read, or is not UTF-8`),
     })
     const keys = yield* Effect.mapError(decodeImport(text), (fault) =>
       usage(`${plain(file)}: ${plain(faultsOf(fault))}`),

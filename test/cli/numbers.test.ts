@@ -28,7 +28,7 @@ const tenant = Effect.gen(function* () {
 })
 
 /** A file that is removed with the test. */
-const file = (name: string, text: string) =>
+const file = (name: string, text: string | Buffer) =>
   Effect.map(
     Effect.acquireRelease(
       Effect.sync(() => mkdtempSync(join(tmpdir(), "numbers-"))),
@@ -40,6 +40,32 @@ const file = (name: string, text: string) =>
       return path
     },
   )
+
+// Seen failing: the last of two members was sent, and each wrong byte became U+FFFD.
+layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("JSON on the command line", (it) => {
+  it.effect("a member that is there twice, and bytes that are not UTF-8, are refused as in a request", function* () {
+    const { url } = yield* TestServer
+    const { org } = yield* tenant
+    const refused = Effect.fnUntraced(function* (reason: string, ...args: ReadonlyArray<string>) {
+      const { code, err } = yield* runCli([...args, "--org", org], { env: { GATEHOUSE_URL: url } })
+      expect([code, err], args.join(" ")).toEqual([2, expect.stringContaining(reason)])
+    })
+    const twice = '{"a":1,"b":{"a":2,"c":[{"a":3,"\\u0061":4}]}}'
+    const once = '{"a":{"a":1},"b":[{"a":1},{"a":2}],"c":"\\"a\\":1,\\"a\\":2"}'
+    yield* refused('"a" is there twice', "jobs", "create", "w", "--input", twice)
+    yield* refused('"a" is there twice', "events", "publish", "a.b", "--data", twice)
+    yield* refused('"a" is there twice', "keys", "create", "k", "--metadata", twice)
+    yield* refused('"a" is there twice', "jobs", "create", "w", "--input", `@${yield* file("twice.json", twice)}`)
+    const type = '{"name":"a.b","description":"x","description":"y"}'
+    yield* refused('"description" is there twice', "event-types", "push", yield* file("type.json", type))
+    const keys = `[{"hash":"${"a".repeat(64)}","algorithm":"sha256","name":"x","name":"y"}]`
+    yield* refused('"name" is there twice', "keys", "import", yield* file("keys.json", keys))
+    const latin1 = yield* file("latin1.json", Buffer.from('"\u00e9"', "latin1"))
+    yield* refused("not UTF-8", "jobs", "create", "w", "--input", `@${latin1}`)
+    const taken = yield* runCli(["jobs", "create", "w", "--input", once, "--org", org], { env: { GATEHOUSE_URL: url } })
+    expect([taken.code, taken.err]).toEqual([0, expect.stringContaining("queued")])
+  })
+})
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("numbers on the command line", (it) => {
   it.effect("a job's input, result and steps are sent and shown as they were given", function* () {
