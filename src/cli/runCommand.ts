@@ -10,4 +10,14 @@ const { version } = JSON.parse(readFileSync(new URL("../../package.json", import
   readonly version: string
 }
 
+// Node drops what standard output does not take.
+process.stdout.on("error", ({ code }: NodeJS.ErrnoException) => {
+  // A reader such as head has what it wants.
+  if (process.exitCode === 1 || code === "EPIPE") return
+  process.exitCode = 1
+  process.stderr.write(
+    `gatehouse: Standard output cannot be written (${code}). Free space there, and run the command again\n`,
+  )
+})
+
 Command.run(gatehouse, { version }).pipe(Effect.provide(services), reported, NodeRuntime.runMain(runOptions))

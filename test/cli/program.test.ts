@@ -55,6 +55,17 @@ it.live("a command loads only what commands need", function* () {
   expect(ofService.filter((name) => packages.has(name))).toEqual([])
 })
 
+// Seen failing: the exit code was 0, and an export on a full disk looked complete.
+it.live("a command whose output cannot be written fails; a reader that has left is no failure", function* () {
+  const to = (target: string) => run("/bin/sh", ["-c", `"$0" "$1" --version ${target}`, process.execPath, main])
+  expect(yield* to("> /dev/full")).toEqual({
+    out: "",
+    err: "gatehouse: Standard output cannot be written (ENOSPC). Free space there, and run the command again\n",
+    code: 1,
+  })
+  expect(yield* to("| true")).toEqual({ out: "", err: "", code: 0 })
+})
+
 it.live("migrate updates a database, and a second run changes nothing", function* () {
   const env = { DATABASE_URL: yield* freshPostgres("empty"), ENCRYPTION_KEY: encryptionKey }
   const first = yield* runCli(["migrate"], { env })
