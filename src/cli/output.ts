@@ -111,10 +111,13 @@ const coloured = (text: string) => {
   return colour === undefined ? text : `\u001b[${colour}m${text}\u001b[0m`
 }
 
-/** Replaces control characters, so that text of others (names, receivers' answers) cannot control the terminal. */
+/**
+ * Replaces control characters, also those of lines and of the writing direction, so that text of others (names,
+ * receivers' answers) cannot control the terminal.
+ */
 export const plain = (text: string): string =>
   // oxlint-disable-next-line no-control-regex
-  text.replace(/[\u0000-\u001f\u007f-\u009f]/g, " ")
+  text.replace(/[\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g, " ")
 
 const cell = (value: unknown, { isTerminal, now }: Style): string => {
   if (value === null || value === undefined || value === "") return "-"

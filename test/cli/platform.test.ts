@@ -302,6 +302,9 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
     // Names from others must not control the terminal.
     const made = yield* send("POST", "/api/v0/orgs", { as: adminToken, json: { name: "Ac\u001b[2Jme" } })
     const { orgId } = made.json as { orgId: string }
+    // Seen failing: a name turned the rest of its row round, as if the next column came first.
+    yield* send("POST", `/api/v0/orgs/${orgId}/keys`, { as: adminToken, json: { name: "a\u202eb\u2066c\u2028d" } })
+    expect((yield* cli(["keys", "list", "--org", orgId])).out).toContain(" a b c d ")
     const limit = yield* cli(["keys", "list", "--org", orgId, "--limit", "101"])
     expect(limit).toMatchObject({ err: expect.stringContaining("--limit must be "), code: 2 })
     // A fault that only the service can find is also reported by its flag.
