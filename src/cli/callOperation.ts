@@ -136,6 +136,26 @@ export const callPages = Effect.fnUntraced(function* <A extends ListPage, E, R>(
   }
 })
 
+/** Pages that `allPages` reads. */
+const maxPages = 10_000
+
+/**
+ * All items of a list in pages: `page` gets one, and says where the next begins. A cursor that comes again is the end.
+ */
+export const allPages = Effect.fnUntraced(function* <A, E, R>(
+  page: (after: string) => Effect.Effect<{ items: ReadonlyArray<A>; next: string | null | undefined }, E, R>,
+) {
+  const all: Array<A> = []
+  const seen = new Set<string>([""])
+  for (let after: string | null | undefined = ""; after != null;) {
+    const { items, next }: { items: ReadonlyArray<A>; next: string | null | undefined } = yield* page(after)
+    all.push(...items)
+    after = next != null && !seen.has(next) && seen.size < maxPages ? next : null
+    if (after !== null) seen.add(after)
+  }
+  return all
+})
+
 const printDocument = Effect.fnUntraced(function* (document: string) {
   if (yield* Json) yield* print(document, { out: "" })
 })

@@ -6,7 +6,7 @@ import { join } from "node:path"
 import { isRawNumber } from "../domain/exactJson.ts"
 import { type CatalogueType, CreateEventType } from "../domain/webhooks/EventTypes.ts"
 import { atPointer, isObject } from "../domain/webhooks/jsonSchema.ts"
-import { ask } from "./callOperation.ts"
+import { allPages, ask } from "./callOperation.ts"
 import { JsonText, readText, tenantGroup, textArgument } from "./flags.ts"
 import { op } from "./operation.ts"
 import { columns, CommandFailed, plain, usage } from "./output.ts"
@@ -130,16 +130,12 @@ const differencesOf = ({ schemas = {}, ...type }: NewType, stored: CatalogueType
   return { ...Object.fromEntries(fields), ...(versions.length > 0 && { schemas: Object.fromEntries(versions) }) }
 }
 
-const catalogue = Effect.gen(function* () {
-  const all: Array<CatalogueType> = []
-  for (let cursor: string | null | undefined; cursor !== null;) {
-    const payload = { limit: 100, ...(cursor === undefined ? {} : { cursor }) }
-    const { body } = yield* ask((gatehouse) => gatehouse.eventTypes.list({ payload }))
-    all.push(...body.event_types)
-    cursor = body.next_cursor
-  }
-  return all
-})
+const catalogue = allPages((cursor) =>
+  Effect.map(
+    ask((gatehouse) => gatehouse.eventTypes.list({ payload: { limit: 100, ...(cursor === "" ? {} : { cursor }) } })),
+    ({ body: { event_types, next_cursor } }) => ({ items: event_types, next: next_cursor }),
+  ),
+)
 
 const push = Command.make(
   "push",

@@ -11,7 +11,7 @@ import { EventFilter } from "../domain/webhooks/EventFilter.ts"
 import { isObject } from "../domain/webhooks/jsonSchema.ts"
 import { urlFault } from "../domain/callableUrls.ts"
 import { CreateWebhookEndpoint, EndpointHeaders } from "../domain/webhooks/WebhookEndpoint.ts"
-import { ask, faultsOf } from "./callOperation.ts"
+import { allPages, ask, faultsOf } from "./callOperation.ts"
 import { checkAddress } from "./connection.ts"
 import { ActFor, JsonText, group, switchFlag, textFlag } from "./flags.ts"
 import { CommandFailed, plain, print, table, usage } from "./output.ts"
@@ -50,26 +50,6 @@ const OptionalText = maybe(Schema.String)
 const OptionalInt = maybe(Schema.Int)
 const Texts = Schema.Record(Schema.String, Schema.String)
 const Anything = Schema.Record(Schema.String, Schema.Unknown)
-
-/** Pages of one list. */
-const maxPages = 10_000
-
-/**
- * All items of a list in pages: `page` gets one, and says where the next begins. A cursor that comes again is the end.
- */
-const allPages = Effect.fnUntraced(function* <A, E, R>(
-  page: (after: string) => Effect.Effect<{ items: ReadonlyArray<A>; next: string | null | undefined }, E, R>,
-) {
-  const all: Array<A> = []
-  const seen = new Set<string>([""])
-  for (let after: string | null | undefined = ""; after != null;) {
-    const { items, next }: { items: ReadonlyArray<A>; next: string | null | undefined } = yield* page(after)
-    all.push(...items)
-    after = next != null && !seen.has(next) && seen.size < maxPages ? next : null
-    if (after !== null) seen.add(after)
-  }
-  return all
-})
 
 const after = (name: string, cursor: string) => (cursor === "" ? "" : `&${name}=${encodeURIComponent(cursor)}`)
 
