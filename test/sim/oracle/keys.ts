@@ -61,7 +61,10 @@ const keysOf = (done: ReadonlyArray<Done>): ReadonlyMap<string, Key> => {
   return keys
 }
 
-/** `orphan`: its org or project is deleted, or it has expired. `ending`: it was rotated, and is valid until the end of a grace period. */
+/**
+ * `orphan`: its org or project is deleted, or it has expired. `ending`: it was rotated, and is valid until the end of a
+ * grace period.
+ */
 type State = "on" | "off" | "gone" | "orphan" | "ending"
 
 const states: ReadonlyArray<State> = ["on", "off", "gone", "orphan", "ending"]
