@@ -111,15 +111,14 @@ export const layer = Layer.effect(
 )
 
 /** Span attributes by OpenTelemetry's conventions for HTTP clients: a failed attempt has an `error.type`. */
-const outcomeOf = ({ outcome: { status, failure }, decision }: AttemptRecord) => ({
-  "gatehouse.delivery.verdict": decision._tag,
-  ...(status === null ? {} : { "http.response.status_code": status }),
-  ...(failure === null
-    ? decision._tag === "Delivered"
-      ? {}
-      : { "error.type": String(status) }
-    : { "error.type": failure.kind }),
-})
+const outcomeOf = ({ outcome: { status, failure }, decision }: AttemptRecord) => {
+  const error = failure?.kind ?? (decision._tag === "Delivered" ? undefined : String(status))
+  return {
+    "gatehouse.delivery.verdict": decision._tag,
+    ...(status === null ? {} : { "http.response.status_code": status }),
+    ...(error === undefined ? {} : { "error.type": error }),
+  }
+}
 
 /** A root span of a request to a receiver, with its host, its org and its endpoint. */
 const traced =

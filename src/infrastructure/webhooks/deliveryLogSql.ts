@@ -97,21 +97,14 @@ export const layer = Layer.effect(
           orUnavailable,
         ),
 
-      resend: (orgId, resend, entry) =>
-        startFilterSweep(
-          sql,
-          orgId,
-          {
-            kind: "resend",
-            count: resend.count,
-            filter: filterJson(resend.filter),
-            endpointId: resend.filter.webhook_endpoint_id,
-          },
-          entry,
-        ).pipe(
-          Effect.flatMap(({ length }) => (length > 0 ? Effect.void : tooManyResends(resend.filter))),
+      resend: (orgId, { count, filter }, entry) => {
+        const endpointId = filter.webhook_endpoint_id
+        const sweep = { kind: "resend", count, filter: filterJson(filter), endpointId } as const
+        return startFilterSweep(sql, orgId, sweep, entry).pipe(
+          Effect.flatMap(({ length }) => (length > 0 ? Effect.void : tooManyResends(filter))),
           orUnavailable,
-        ),
+        )
+      },
 
       resends: (orgId) =>
         filterSweeps(sql, orgId, ["resend"]).pipe(
@@ -145,12 +138,9 @@ const DetailRow = Schema.Struct({
   attempt_log: Schema.fromJsonString(Schema.Array(AttemptRow)),
 })
 
-const ResendRow = Schema.Struct({
-  ...Resend.fields,
-  filter: Schema.fromJsonString(ResendFilter),
-  created_at: Time,
-})
-const decodeResends = decodeRows(ResendRow)
+const decodeResends = decodeRows(
+  Schema.Struct({ ...Resend.fields, filter: Schema.fromJsonString(ResendFilter), created_at: Time }),
+)
 const filterJson = Schema.encodeSync(Schema.fromJsonString(ResendFilter))
 
 const CauseRow = Schema.Struct({
@@ -170,7 +160,7 @@ const decodeDeliveries = decodeRows(Row)
 const decodeDetail = decodeRows(DetailRow)
 
 /** The columns of a delivery; they read the tables of `deliveryJoins`. */
-const deliveryColumns = (sql: SqlClient.SqlClient) =>
+const deliveryColumns = (sql: Sql) =>
   sql.literal(`
   d.id AS delivery_id, d.event_id, e.job_id, d.endpoint_id AS webhook_endpoint_id, e.type AS event, d.state, d.attempts,
   CASE WHEN d.state = 'pending' THEN d.next_at END AS next_attempt_at,
@@ -181,7 +171,7 @@ const deliveryColumns = (sql: SqlClient.SqlClient) =>
  * Joins a row `looked` (id, lane) with its delivery `d` and the event `e`. The lane is that of a pending delivery, and
  * `null` for one that has ended.
  */
-const deliveryJoins = (sql: SqlClient.SqlClient, orgId: string) => sql`
+const deliveryJoins = (sql: Sql, orgId: string) => sql`
   CROSS JOIN LATERAL (
     SELECT id, event_id, endpoint_id, state, attempts, updated_at AS next_at, created_at, updated_at,
       attempt_started_at, attempt_duration_ms, attempt_status, attempt_failure, attempt_error, attempt_body
@@ -199,7 +189,7 @@ const deliveryJoins = (sql: SqlClient.SqlClient, orgId: string) => sql`
   CROSS JOIN LATERAL (SELECT type, job_id, body FROM events WHERE id = d.event_id LIMIT 1) AS e`
 
 /** A table (id, lane) of the places where a delivery may be: among those that have ended, and each lane of the org. */
-const placesOf = (sql: SqlClient.SqlClient, orgId: string, deliveryId: string | Statement.Fragment) => sql`(
+const placesOf = (sql: Sql, orgId: string, deliveryId: string | Statement.Fragment) => sql`(
     SELECT ${deliveryId}::text AS id, NULL::text AS lane UNION ALL
     SELECT ${deliveryId}, lane FROM ${lanesOf(sql, sql`${orgId}`)} AS lanes
   )`
@@ -260,10 +250,8 @@ const lanesRead = (sql: Sql, orgId: string, endpoint: string | undefined) => sql
 /** SQL: bounds of `id`, so that a range of time reads no index entries of other times. */
 const idRange = (sql: Sql, { since, until }: DeliveryFilter, page: Page) => {
   const all = sql.literal("true")
-  const [from, to] = [
-    since === undefined ? all : sql`id > ${idBefore(since)}`,
-    until === undefined ? all : sql`id < ${idAfter(until)}`,
-  ]
+  const from = since === undefined ? all : sql`id > ${idBefore(since)}`
+  const to = until === undefined ? all : sql`id < ${idAfter(until)}`
   return sql`${afterCursor(sql, page, "newest")} AND ${from} AND ${to}`
 }
 
@@ -280,7 +268,7 @@ const candidates = (sql: Sql, orgId: string, filter: DeliveryFilter, page: Page,
   const after = idRange(sql, filter, page)
   const ofEndpoint = endpoint === undefined ? all : sql`endpoint_id = ${endpoint}`
   const newest = (from: Statement.Fragment) =>
-    sql`SELECT id, ${noLane(sql)} AS lane FROM ${from} AND ${after} ORDER BY id DESC`
+    sql`SELECT id, NULL::text AS lane FROM ${from} AND ${after} ORDER BY id DESC`
   if (job_id !== undefined || event_id !== undefined) {
     const isWanted = job_id === undefined ? sql`id = ${event_id!}` : sql`job_id = ${job_id}`
     // The limit is never reached. Without it, a plan could read all deliveries of the org to have them in order.
@@ -316,9 +304,6 @@ const candidates = (sql: Sql, orgId: string, filter: DeliveryFilter, page: Page,
   const endedLanes = sql`SELECT lane FROM sweeps WHERE org_id = ${orgId} AND kind = 'cancel' AND ${ofEndpoint} ${limit}`
   return { ended, pending: pendingOf(endedLanes) }
 }
-
-/** SQL: the lane of a delivery that has ended. */
-const noLane = (sql: Sql) => sql.literal("NULL::text")
 
 /** Lists an org's deliveries, newest first. */
 const listDeliveries = Effect.fnUntraced(function* (sql: Sql, orgId: string, filter: DeliveryFilter, page: Page) {

@@ -95,22 +95,16 @@ export const layer = Layer.effect(
       if (positions.needsLook()) yield* lookNow
       const reads = positions.reads(claim)
       const rows = yield* claimSql(sql, claim, reads, asyncCommit)
-      const {
-        head,
-        more,
-        throttled_until: throttledUntil,
-        backlogged,
-        backlogged_lanes: backloggedLanes,
-        short,
-      } = rows[0]!
-      const found = { head, lanes: lanesFound(rows, reads), backlogged, backloggedLanes: backloggedLanes ?? [] }
+      const first = rows[0]!
+      const { backlogged, head, throttled_until: throttledUntil } = first
+      const found = { head, lanes: lanesFound(rows, reads), backlogged, backloggedLanes: first.backlogged_lanes ?? [] }
       const isFull = positions.claimed(claim, reads, found)
       const answeredAt = monotonicMillisOf(clock)
       const events = yield* eventsOf(sql, rows)
       return {
         deliveries: toClaimed(rows, events, claim.claimId, monotonicMillisOf(clock) - answeredAt),
-        more: more || reads.more || isFull,
-        short: short || reads.short,
+        more: first.more || reads.more || isFull,
+        short: first.short || reads.short,
         throttledUntil: throttledUntil === null ? null : DateTime.fromDateUnsafe(throttledUntil),
       }
     }, orUnavailable)
