@@ -82,7 +82,7 @@ describe("regular expressions", () => {
       "src/domain/keys/ApiKey.ts",
       "src/domain/keys/Permission.ts",
       "src/domain/webhooks/EventPatterns.ts",
-      "src/http/server/requests.ts",
+      "src/http/server/knownRoutes.ts",
       // The first 200 characters of a private key, without a repetition that has no limit.
       "src/infrastructure/net/foreignTls.ts",
       // The path of an operation, and a number.
