@@ -68,6 +68,8 @@ export interface ServerOptions {
    * Whether a sleep of half a second or more never ends, so that nothing can depend on a poll interval or a timeout.
    */
   readonly endlessSleeps?: boolean
+  /** Whether a node is down: the server does not wait until its nodes can be used. */
+  readonly lacksNode?: boolean
   /** References of the service with other values, such as a shorter interval. */
   readonly references?: Layer.Layer<never>
 }
@@ -115,7 +117,7 @@ export class TestServer extends Context.Service<
 
 const start = Effect.fnUntraced(function* <E, R>(
   environment: Environment | Effect.Effect<Environment, E, R>,
-  { endlessSleeps = false, references = Layer.empty }: ServerOptions,
+  { endlessSleeps = false, lacksNode = false, references = Layer.empty }: ServerOptions,
 ) {
   const wanted = Effect.isEffect(environment) ? yield* environment : environment
   const variables = { ...defaults, ...(yield* database(wanted)), ...wanted }
@@ -148,8 +150,8 @@ const start = Effect.fnUntraced(function* <E, R>(
     yield* Layer.makeMemoMap,
     yield* Effect.scope,
   )
-  // A node is usable some time after the service listens.
-  yield* Effect.forEach(Context.get(context, Nodes).all, ({ migrated }) => migrated)
+  // A node can be used some time after the service listens.
+  if (!lacksNode) yield* Effect.forEach(Context.get(context, Nodes).all, ({ migrated }) => migrated)
   const { address } = Context.get(context, HttpServer.HttpServer)
   const url = HttpServer.formatAddress(address)
   const agent = yield* Effect.acquireRelease(

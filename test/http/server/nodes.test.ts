@@ -261,7 +261,7 @@ layer(TestServer.layer(environment).pipe(Layer.provideMerge(databases)), { exclu
           const nodes = yield* sql<{ node: string }>`
               SELECT node FROM orgs WHERE id = ANY(string_to_array(${made.map(({ orgId }) => orgId).join()}, ','))`
           expect(nodes.map(({ node }) => node)).toEqual(["b", "b", "b", "b"])
-          const started = yield* Layer.build(Layer.fresh(TestServer.layer(environment)))
+          const started = yield* Layer.build(Layer.fresh(TestServer.layer(environment, { lacksNode: true })))
           return Context.get(started, TestServer)
         }),
       )
