@@ -1,7 +1,7 @@
 import { Context, Effect, Option, Schema, SchemaIssue } from "effect"
 import { HttpClient, HttpClientError, type HttpClientResponse } from "effect/http"
 import { isRawNumber, parseJson, scanJson } from "../domain/exactJson.ts"
-import { inWords } from "../domain/Schemas.ts"
+import { faultInWords, faultOf } from "../domain/Schemas.ts"
 import { orgLimitNames } from "../domain/orgs/OrgLimits.ts"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import * as Gatehouse from "../sdk/client.ts"
@@ -218,11 +218,7 @@ const commandFailed = (error: unknown, request: FailedRequest): CommandFailed =>
 }
 
 const format = SchemaIssue.makeFormatterStandardSchemaV1({
-  leafHook: (issue) => {
-    if (issue._tag === "MissingKey") return "is required"
-    if (issue._tag === "UnexpectedKey") return "is not a field here"
-    return SchemaIssue.defaultLeafHook(issue)
-  },
+  leafHook: (issue) => (issue._tag === "UnexpectedKey" ? "is not a field here" : faultOf(issue)),
 })
 
 /** The first faults of a value, by their paths. */
@@ -230,9 +226,7 @@ export const faultsOf = ({ issue }: Schema.SchemaError) =>
   format(issue)
     .issues.slice(0, 3)
     .map(({ message, path = [] }) => {
-      const fault = message
-        .replace(/^Expected (.*)$/s, (_, expected: string) => `must be ${inWords(expected)}`)
-        .replace("a valid JSON string", "valid JSON")
+      const fault = faultInWords(message).replace("a valid JSON string", "valid JSON")
       return `${path.map((part) => String(typeof part === "object" ? part.key : part)).join(".")} ${fault}`.trim()
     })
     .join("; ")

@@ -1,4 +1,4 @@
-import { DateTime, Effect, Option, Schema, SchemaGetter, SchemaIssue } from "effect"
+import { DateTime, Effect, Option, Schema, SchemaGetter, SchemaAST, SchemaIssue } from "effect"
 import { isBoundedJson } from "./exactJson.ts"
 
 /** Text that PostgreSQL can store: without NUL characters and lone surrogates. */
@@ -157,10 +157,26 @@ const words: Record<string, string> = {
 }
 
 /** What a schema's message says is expected, in words: `"a" | "b"` is "one of a, b". */
-export const inWords = (expected: string) =>
+const inWords = (expected: string) =>
   /^"\w+"( \| "\w+")+$/.test(expected)
     ? `one of ${expected.replaceAll('"', "").replaceAll(" | ", ", ")}`
     : (words[expected] ?? expected)
+
+/** Whether a schema is of a time: a text with a format, whatever may be beside it. */
+const isTime = (ast: SchemaAST.AST): boolean =>
+  SchemaAST.resolveAt<string>("format")(ast) === "date-time" || (ast._tag === "Union" && ast.types.some(isTime))
+
+/** What is wrong with a value, as a schema says it; `faultInWords` makes the end of a sentence of it. */
+export const faultOf: SchemaIssue.LeafHook = (issue) => {
+  if (issue._tag === "MissingKey") return "is required"
+  if (issue._tag === "InvalidType" && issue.ast._tag === "Objects") return "must be a JSON object"
+  if (issue._tag === "InvalidType" && isTime(issue.ast)) return `must be ${expectedTime}; a number is not one`
+  return SchemaIssue.defaultLeafHook(issue)
+}
+
+/** What is wrong with a value, after the name of its field. */
+export const faultInWords = (message: string) =>
+  message.replace(/^Expected (.*)$/s, (_, expected: string) => `must be ${inWords(expected)}`)
 
 // With the flag u, the pattern is also in the OpenAPI document.
 const keyPrefixShape = /^[a-z][a-z0-9_]{1,22}[a-z0-9]$/u

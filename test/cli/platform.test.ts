@@ -138,7 +138,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
     const create = ["keys", "create", "customer", "--project", projectId, "--permission", "models.*"]
     for (const [flags, fault] of [
       [["--refill", "day"], "--refill needs --credits"],
-      [["--metadata", "[1]"], "--metadata must be an object"],
+      [["--metadata", "[1]"], "--metadata must be a JSON object"],
     ] as const) {
       expect(yield* cli([...create, ...flags])).toMatchObject({ err: expect.stringContaining(fault), code: 2 })
     }

@@ -226,6 +226,8 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         "gatehouse: --limit must be a whole number from 1 to 100\n",
       )
       yield* wrong(["keys", "create", "ci"], "--project <id>, or --org <id>")
+      // Seen failing with "must be WorkflowRate", the name of a schema.
+      yield* wrong(["workflows", "set", "w", "--rate", "5"], "--rate must be a JSON object")
       yield* wrong(["projects", "create", ""], "the name must be at least 1 character")
       yield* wrong(["projects", "create"], "see gatehouse projects create --help")
       yield* wrong(["keys"], "SUBCOMMANDS")

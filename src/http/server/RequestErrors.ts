@@ -2,7 +2,7 @@ import { Effect, Layer, SchemaAST, SchemaIssue } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { type HttpApiError, HttpApiMiddleware } from "effect/http-api"
 import { InvalidRequest } from "../../domain/Errors.ts"
-import { expectedTime, inWords } from "../../domain/Schemas.ts"
+import { faultInWords, faultOf } from "../../domain/Schemas.ts"
 import { RequestErrors, WebhookRequestErrors } from "../api/access.ts"
 import { nearestName } from "./nearestName.ts"
 
@@ -21,10 +21,7 @@ const format = (issue: SchemaIssue.Issue) => {
   const fields: Array<ReadonlyArray<string>> = []
   const toFaults = SchemaIssue.makeFormatterStandardSchemaV1({
     leafHook: (issue) => {
-      if (issue._tag === "MissingKey") return "is required"
-      if (issue._tag === "InvalidType" && issue.ast._tag === "Objects") return "must be a JSON object"
-      if (issue._tag === "InvalidType" && isTime(issue.ast)) return `must be ${expectedTime}; a number is not one`
-      if (issue._tag !== "UnexpectedKey") return SchemaIssue.defaultLeafHook(issue)
+      if (issue._tag !== "UnexpectedKey") return faultOf(issue)
       return `${unknownField}${fields.push(fieldsOf(issue.ast)) - 1}`
     },
   })
@@ -86,9 +83,10 @@ interface Fault {
   readonly says: string
 }
 
-/** Whether a field is a time: a text with a format, whatever may be beside it. */
-const isTime = (ast: SchemaAST.AST): boolean =>
-  SchemaAST.resolveAt<string>("format")(ast) === "date-time" || (ast._tag === "Union" && ast.types.some(isTime))
+/** Whether a parameter of the query may be sent several times. */
+const isList = (ast: SchemaAST.AST, parameter: string) =>
+  ast._tag === "Objects" &&
+  ast.propertySignatures.some(({ name, type }) => name === parameter && type._tag === "Arrays")
 
 /** The smallest body of an operation, by the examples of its required fields; `undefined` when one of them has none. */
 const exampleOf = (ast: SchemaAST.AST): string | undefined => {
@@ -128,9 +126,9 @@ const sentence = (kind: string, issue: SchemaIssue.Issue, query: HttpServerReque
     const names = (path ?? []).map((part) => String(typeof part === "object" ? part.key : part))
     const at = names.join(".")
     if (message.startsWith(unknownField)) return unknownFault(at, names.at(-1)!, fields[Number(message.slice(1))]!)
-    if (kind === "Query" && Array.isArray(query[at]))
+    if (kind === "Query" && Array.isArray(query[at]) && !("ast" in issue && isList(issue.ast, at)))
       return { kind: "wrong", at, says: `${at} was sent more than once` }
-    const fault = message.replace(/^Expected (.*)$/s, (_, expected: string) => `must be ${inWords(expected)}`)
+    const fault = faultInWords(message)
     const says = at === "" ? `${whole[kind] ?? "The request"} ${fault}` : `${at} ${fault}`
     return { kind: message === "is required" ? "missing" : "wrong", at, says }
   })

@@ -229,6 +229,13 @@ layer(TestServer.layer(), { excludeTestServices: true })("conventions", (it) => 
       ["GET", "/api/v0/orgs?limit=1&limit=1", undefined, "limit was sent more than once."],
       ["GET", "/api/v0/orgs?cursor=x&cursor=x", undefined, "cursor was sent more than once."],
       ["GET", "/api/v0/projects?orgId=a&orgId=b&limit=5", undefined, "orgId was sent more than once."],
+      // Seen failing with "permission was sent more than once".
+      [
+        "GET",
+        `/api/v0/keys/authorize?${Array.from({ length: 21 }, (_, n) => `permission=p${n}`).join("&")}`,
+        undefined,
+        "permission must be a list of 1 to 20 permissions.",
+      ],
     ]
     for (const [method, path, body, sentence] of cases) {
       expect(expectError(yield* send(method, path, { json: body }), 400, path)).toBe(sentence)
