@@ -1,6 +1,7 @@
 import { Clock, Config, Console, Data, DateTime, Effect, Option, Stdio } from "effect"
 import { type CliError, CliOutput } from "effect/cli"
 import { usageExitCode } from "../boot/exitCodes.ts"
+import { controlCharacters } from "../domain/Schemas.ts"
 import { Json } from "./flags.ts"
 
 /** Rows under headings. */
@@ -111,13 +112,8 @@ const coloured = (text: string) => {
   return colour === undefined ? text : `\u001b[${colour}m${text}\u001b[0m`
 }
 
-/**
- * Replaces control characters, also those of lines and of the writing direction, so that text of others (names,
- * receivers' answers) cannot control the terminal.
- */
-export const plain = (text: string): string =>
-  // oxlint-disable-next-line no-control-regex
-  text.replace(/[\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g, " ")
+/** Replaces what would let text of others (names, receivers' answers) control the terminal. */
+export const plain = (text: string): string => text.replace(controlCharacters, " ")
 
 const cell = (value: unknown, { isTerminal, now }: Style): string => {
   if (value === null || value === undefined || value === "") return "-"

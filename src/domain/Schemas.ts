@@ -1,6 +1,9 @@
 import { DateTime, Effect, Option, Schema, SchemaGetter, SchemaAST, SchemaIssue } from "effect"
 import { isBoundedJson } from "./exactJson.ts"
 
+/** Characters of control, of lines and of the writing direction, which would change the text around them. */
+export const controlCharacters = /[\p{Cc}\u2028-\u202e\u2066-\u2069]/gu
+
 /** Text that PostgreSQL can store: without NUL characters and lone surrogates. */
 export const Text = Schema.String.check(
   Schema.makeFilter((text: string) => !text.includes("\0") && text.isWellFormed(), {

@@ -8,7 +8,7 @@ import { type DefaultLimits, limitsOf, orgLimitNames } from "../orgs/OrgLimits.t
 import type { OrgRepository } from "../orgs/Orgs.ts"
 import { nextCursor } from "../Page.ts"
 import type { OrgScope } from "../Principal.ts"
-import { cut } from "../Schemas.ts"
+import { controlCharacters, cut } from "../Schemas.ts"
 
 /** What was found wrong. */
 export interface Finding {
@@ -70,7 +70,7 @@ const keysPerPage = 1_000
 /** What of a name is shown: a tenant's words in one line, without what turns the direction of the rest. */
 const maxNameLength = 80
 export const short = (text: string) => {
-  const line = text.replace(/[\s\p{Cc}\u202a-\u202e\u2066-\u2069]+/gu, " ").trim()
+  const line = text.replace(controlCharacters, " ").replace(/\s+/g, " ").trim()
   return line.length > maxNameLength ? `${cut(line, maxNameLength)}…` : line
 }
 /** How an item names something of a tenant, with its id. */

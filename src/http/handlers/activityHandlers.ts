@@ -34,7 +34,7 @@ export const live = HttpApiBuilder.group(Api, "live", (handlers) =>
   ),
 )
 
-/** How often a stream sends a ping, and at the latest checks that its reader may still read. */
+/** How often a stream sends a ping. So often it also checks that its reader may still read, when nothing changes. */
 export const PingInterval = Context.Reference<Duration.Input>("gatehouse/http/Activity/PingInterval", {
   defaultValue: () => "15 seconds",
 })

@@ -52,6 +52,10 @@ interface SweepRow {
   readonly created_at: Date
 }
 
+/** The endpoints or events that a sweep has not reached. */
+const leftOf = ({ done_to, receivers }: Pick<SweepRow, "done_to" | "receivers">) =>
+  receivers!.filter((id) => id > done_to)
+
 /** The result of a batch: the rows that it read, and where to continue; `null` at the end. */
 interface Batch {
   readonly rows: number
@@ -157,14 +161,14 @@ export const layer = Layer.effect(
      * changes of an org, each with an event of its own, are one transaction.
      */
     const joined = Effect.fnUntraced(function* (sweep: SweepRow, room: number) {
-      const following = yield* sql<Pick<SweepRow, "id" | "endpoint_id"> & { readonly events: ReadonlyArray<string> }>`
-        SELECT id, endpoint_id, receivers AS events FROM sweeps
+      const following = yield* sql<Pick<SweepRow, "id" | "endpoint_id" | "receivers" | "done_to">>`
+        SELECT id, endpoint_id, receivers, done_to FROM sweeps
         WHERE kind = 'emit' AND id = ANY(ARRAY(
           SELECT id FROM sweeps WHERE org_id = ${sweep.org_id} AND turn > ${sweep.turn} ORDER BY turn LIMIT ${room}
         )) ORDER BY turn FOR UPDATE`
       let events = 0
       const end = following.findIndex((next) => {
-        events += next.events.length
+        events += leftOf(next).length
         return next.endpoint_id !== sweep.endpoint_id || events > room
       })
       return end === -1 ? following : following.slice(0, end)
@@ -172,12 +176,12 @@ export const layer = Layer.effect(
 
     /** Inserts the deliveries of the next events of the service, or passes the events to the node of their org. */
     const emitBatch = Effect.fnUntraced(function* (sweep: SweepRow, limit: number) {
-      const left = sweep.receivers!.filter((id) => id > sweep.done_to)
+      const left = leftOf(sweep)
       const events = left.slice(0, Math.min(limit, maxEmittedPerBatch))
       // After a failure it runs alone, so that events that always fail do not stop those before them.
       const room = limit < maxBatchRows ? 0 : Math.max(0, maxEmittedPerBatch - left.length)
       const others = yield* joined(sweep, room)
-      const sweeps = [events, ...others.map((other) => other.events)]
+      const sweeps = [events, ...others.map(leftOf)]
       const about = { orgId: sweep.org_id, except: sweep.endpoint_id }
       const [org] = yield* sql<{ node: string | null }>`SELECT node FROM orgs WHERE id = ${sweep.org_id}`
       const node = yield* nodeOfRow(nodes, org?.node)
@@ -221,7 +225,7 @@ export const layer = Layer.effect(
         case "resend":
           return yield* resendBatch(sql, sweep.org_id, sweep.filter, sweep.done_to, limit, now)
         case "deliver": {
-          const left = sweep.receivers!.filter((id) => id > sweep.done_to)
+          const left = leftOf(sweep)
           const endpoints = left.slice(0, Math.min(limit, maxReceiversPerBatch))
           const createdAt = DateTime.fromDateUnsafe(sweep.created_at)
           const place = sweep.receivers!.length - left.length

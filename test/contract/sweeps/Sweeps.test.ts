@@ -223,7 +223,7 @@ for (const [name, database] of Object.entries(databases)) {
       const settings = { now, eventTypes: ["key.created"], ordered: true }
       const [first, second] = [yield* insertEndpoint(orgId, settings), yield* insertEndpoint(orgId, settings)]
       const ids = (yield* Effect.replicateEffect(newId, 90)).toSorted()
-      // The clocks of two replicas differ: later changes have earlier ids.
+      // The clocks of two replicas differ: later changes have earlier ids. Each sweep has passed on its first event.
       const changes = [...ids.slice(60), ...ids.slice(0, 60)]
       for (const [index, id] of changes.entries()) {
         yield* client`
@@ -231,8 +231,8 @@ for (const [name, database] of Object.entries(databases)) {
             INSERT INTO events (id, org_id, type, body, created_at)
             VALUES (${id}, ${orgId}, 'key.created', '{}', ${DateTime.toDateUtc(now)})
           )
-          INSERT INTO sweeps (id, org_id, kind, endpoint_id, receivers, created_at)
-          VALUES (${id}, ${orgId}, 'emit', ${index === 80 ? first : null}, ${[id]}, ${DateTime.toDateUtc(now)})`
+          INSERT INTO sweeps (id, org_id, kind, endpoint_id, receivers, done_to, created_at)
+          VALUES (${id}, ${orgId}, 'emit', ${index === 80 ? first : null}, ${["0", id]}, '0', ${DateTime.toDateUtc(now)})`
       }
       const batch = (limit: number) =>
         Effect.flatMap(next(orgId.slice(0, -1), []), (sweep) => advance(sweep!.sweepId, now, limit))

@@ -282,7 +282,7 @@ const asksAgain = (
   if (kind === "retryDelivery") return args["deliveryId"] === id
   if (kind !== "recover" && kind !== "resend") return false
   if (start - recordMillis > from) return false
-  // What is in flight is recorded, wherever the resend has moved it, unless whoever records it is kept from it.
+  // An attempt in flight is recorded, also after the resend has moved its delivery. Only a disturbed sender cannot.
   const isSwept = kind === "recover" || body?.resend_id != null || tries.some(isUncertain)
   return isSwept && isLamed(history, from)
 }
