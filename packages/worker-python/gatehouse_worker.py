@@ -56,6 +56,8 @@ MAX_STEP_NAME = 255
 LINE_INTERVAL = 1.0
 EMPTY_PAUSE = 0.2
 TIMEOUT = 45.0
+#: What an answer has if it has no `success`.
+LISTS = {"claim": "jobs", "complete-batch": "jobs", "get": "steps"}
 
 
 class JobFailed(Exception):
@@ -75,7 +77,14 @@ class RequestFailed(Exception):
 
     @property
     def is_transient(self) -> bool:
-        return self.status in (0, 429) or self.status >= 500 or self.code == "limit_reached"
+        """What a proxy says in place of the service, without a code, may pass, but a redirect stays."""
+        is_foreign = self.code == "" and not 300 <= self.status < 400
+        return is_foreign or self.status == 429 or self.status >= 500 or self.code == "limit_reached"
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the request is refused for what it contains: by the service, or by a proxy for its size."""
+        return self.status == 413 or self.code == "invalid_request"
 
 
 def _backoff(failures: int, error: RequestFailed) -> float:
@@ -190,9 +199,13 @@ class _Service:
         self._url, self._path = url, parts.path.rstrip("/")
         secure = parts.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        self._connect = lambda: kind(parts.hostname, parts.port, timeout=TIMEOUT)
+        self._connect = lambda: kind(parts.hostname, parts.port, timeout=getattr(self._local, "timeout", TIMEOUT))
         self._headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
         self._local = threading.local()
+
+    def hurry(self, timeout: float) -> None:
+        """Sets the deadline of the requests of this thread, in seconds."""
+        self._local.timeout = min(TIMEOUT, timeout)
 
     def post(self, operation: str, body: str, opened: Callable[[http.client.HTTPConnection], None] = _ignore) -> Any:
         """Posts JSON to an operation under /v1/jobs. A connection that was closed while idle is replaced once."""
@@ -205,7 +218,7 @@ class _Service:
                 connection.request("POST", f"{self._path}/v1/jobs/{operation}", body.encode(), self._headers)
                 response = connection.getresponse()
                 text = response.read()
-                return self._read(response, text)
+                return self._read(operation, response, text)
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 self._local.connection = None
@@ -213,21 +226,21 @@ class _Service:
                     raise RequestFailed(f"{self._url} does not answer: {error or type(error).__name__}") from error
         raise AssertionError("unreachable")
 
-    @staticmethod
-    def _read(response: http.client.HTTPResponse, text: bytes) -> Any:
+    def _read(self, operation: str, response: http.client.HTTPResponse, text: bytes) -> Any:
         try:
             answer = _loads(text)
         except (ValueError, RecursionError):
+            # One that is nested too deep for Python 3.11 is a claim, whose jobs come back when their leases end.
             answer = None
-        if response.status < 300 and isinstance(answer, dict):
-            return answer
         fields = answer if isinstance(answer, dict) else {}
-        said = fields.get("error") or fields.get("message") or f"The service answered with status {response.status}."
+        is_ok, expected = response.status < 300, LISTS.get(operation)
+        if is_ok and (isinstance(fields.get(expected), list) if expected else fields.get("success") is True):
+            return fields
+        code, said = ("" if is_ok else fields.get("code")), fields.get("error") or fields.get("message")
+        if not (isinstance(code, str) and code and isinstance(said, str)):
+            code, said = "", f"{self._url} answers with status {response.status}, but not as Gatehouse does. Check the address."
         after = response.headers.get("retry-after", "")
-        # A success without JSON comes from something in between: it may pass. One that is nested too deep for Python
-        # 3.11 is a claim, whose jobs come back when their leases end.
-        status = 0 if response.status < 300 else response.status
-        raise RequestFailed(said, status, fields.get("code", ""), float(after) if after.isdecimal() else 0)
+        raise RequestFailed(said, 0 if is_ok else response.status, code, float(after) if after.isdecimal() else 0)
 
 
 class Job:
@@ -331,7 +344,7 @@ class Job:
             self._patiently(lambda: self._post("step", name=name, result=result))
         except RequestFailed as error:
             # Each attempt would do the step again, and its result would be refused again.
-            if error.status not in (400, 413):
+            if not error.is_refusal:
                 raise
             raise JobFailed(f"The result of the step is not kept: {error}") from error
         return _loads(kept.encode())
@@ -404,7 +417,7 @@ class _Completions:
                     done.set_exception(RequestFailed(outcome["message"], 409, outcome.get("code", "")))
         except RequestFailed as error:
             # One result that is refused must not fail the others.
-            if len(batch) > 1 and error.status in (400, 413):
+            if len(batch) > 1 and error.is_refusal:
                 for one in batch:
                     self._send([one])
             else:
@@ -556,6 +569,8 @@ class Worker:
         return []
 
     def _keep_leases(self) -> None:
+        # One request without an answer, and the next in time, still extend the lease.
+        self._service.hurry(max(1.0, self._lease / 6))
         with self._changed:
             jobs = list(self._jobs)
         for job in jobs:
@@ -610,7 +625,7 @@ class Worker:
                 # A result that the service does not accept is a failure of the job.
                 if error.code == "limit_reached":
                     return fail(JobFailed(f"The result is not stored: {error}"), True)
-                if error.status not in (400, 413):
+                if not error.is_refusal:
                     raise
                 return fail(JobFailed(f"The result is not accepted: {error}"), False)
 

@@ -1,4 +1,4 @@
-import { backoff, pause, poster, process, RequestFailed, toError } from "./post.ts"
+import { backoff, isRefusal, pause, poster, process, type RequestFailed, toError } from "./post.ts"
 
 /** A connection of the business's database. A client of a pool of `pg` is one. */
 export interface OutboxConnection {
@@ -94,10 +94,6 @@ const figures = `SELECT ${count("waiting")} AS waiting, ${count("refused")} AS r
   greatest(0, coalesce(extract(epoch FROM clock_timestamp() - least(${kinds.map(oldest).join()})), 0))::float8 AS age`
 
 const logError = (error: Error) => void process.stderr.write(`gatehouse outbox: ${error.message}\n`)
-
-/** Whether the service refuses what a request contains, so that it will never accept it. */
-const isRefusal = (error: unknown): error is RequestFailed =>
-  error instanceof RequestFailed && (error.status === 413 || (error.status === 400 && error.code === "invalid_request"))
 
 const idsOf = (rows: ReadonlyArray<Row>) => `{${rows.map(({ id }) => id).join()}}`
 

@@ -2,7 +2,7 @@ import { parseJson } from "./numberTexts.ts"
 
 /** A request that the service refused or did not answer. The message has the sentence of the service. */
 export class RequestFailed extends Error {
-  /** Status of the response; 0: there was none. */
+  /** Status of the response; 0: there was none, or a success that is not the service's. */
   readonly status: number
   /** `not_found`, `conflict`, …; empty: the response is not the service's. */
   readonly code: string
@@ -16,11 +16,19 @@ export class RequestFailed extends Error {
     this.retryAfterMillis = retryAfter * 1000
   }
 
-  /** Whether the same request can succeed later. */
+  /** Whether the same request can succeed later. What a proxy says for the service may pass; a redirect stays. */
   get isTransient() {
-    return this.status === 0 || this.status === 429 || this.status >= 500 || this.code === "limit_reached"
+    const isForeign = this.code === "" && !(this.status >= 300 && this.status < 400)
+    return isForeign || this.status === 429 || this.status >= 500 || this.code === "limit_reached"
   }
 }
+
+/**
+ * Whether a request is refused for what it contains, so that it will never be accepted: by the service, or by a proxy
+ * that takes no body of this size.
+ */
+export const isRefusal = (error: unknown): error is RequestFailed =>
+  error instanceof RequestFailed && (error.status === 413 || error.code === "invalid_request")
 
 /** Longer than the longest wait of a claim, in milliseconds. */
 const requestTimeout = 45_000
@@ -28,13 +36,31 @@ const requestTimeout = 45_000
 const maxWait = 10_000
 const maxRetryAfter = 60_000
 
-const parse = (text: string): Readonly<Record<string, unknown>> | undefined => {
+type Answer = Readonly<Record<string, unknown>>
+
+/** The object of a response; an empty one for anything else. */
+const parse = (text: string): Answer => {
   try {
-    return parseJson(text) as Readonly<Record<string, unknown>>
+    return (parseJson(text) ?? {}) as Answer
   } catch {
-    return undefined
+    return {}
   }
 }
+
+/** What an answer has if it has no `success`. */
+const lists: Readonly<Record<string, string>> = {
+  "jobs/claim": "jobs",
+  "jobs/complete-batch": "jobs",
+  "jobs/get": "steps",
+}
+
+/** Whether a success is the service's, and not of something in between. */
+const isAnswer = (operation: string, answer: Answer) => {
+  const list = lists[operation]
+  return list === undefined ? answer["success"] === true : Array.isArray(answer[list])
+}
+
+const textIn = (value: unknown) => (typeof value === "string" ? value : undefined)
 
 /** What this code needs of Node's `process`, which Bun and Deno have, too. */
 export const { process } = globalThis as unknown as {
@@ -54,7 +80,7 @@ export const fitsHeader = (text: string): boolean => /^[\t\x20-\x7e\x80-\xff]*$/
 export const hasCredentials = (url: string): boolean => /^https?:\/\/[^/?#\\]*@/i.test(url.trim())
 
 /** Posts JSON to an operation under `/v1`. Rejects with `RequestFailed`. */
-export type Post = (operation: string, body: string, signal?: AbortSignal) => Promise<Readonly<Record<string, unknown>>>
+export type Post = (operation: string, body: string, signal?: AbortSignal) => Promise<Answer>
 
 export const poster = (baseUrl: string | URL, key: string, send: typeof fetch = fetch): Post => {
   const base = String(baseUrl).replace(/(?<!\/)\/+$/, "")
@@ -68,14 +94,14 @@ export const poster = (baseUrl: string | URL, key: string, send: typeof fetch = 
     try {
       // A redirect would take the key to an address that nobody chose.
       const response = await send(`${base}/v1/${operation}`, { ...options, redirect: "manual" })
-      const { status } = response
+      const { ok, status } = response
       const answer = parse(await response.text())
-      if (response.ok && answer !== undefined) return answer
-      const { code, error, message } = (answer ?? {}) as { code?: string; error?: string; message?: string }
+      if (ok && isAnswer(operation, answer)) return answer
+      const code = ok ? undefined : textIn(answer["code"])
       const retryAfter = Number(response.headers.get("retry-after")) || 0
-      // A success without JSON comes from something in between: it may pass.
-      const said = error ?? message ?? `The service answered with status ${status}.`
-      throw new RequestFailed(said, { status: response.ok ? 0 : status, code: code ?? "", retryAfter })
+      const said = code && (textIn(answer["error"]) ?? textIn(answer["message"]))
+      const foreign = `${base} answers with status ${status}, but not as Gatehouse does. Check the address.`
+      throw new RequestFailed(said || foreign, { status: ok ? 0 : status, code: code ?? "", retryAfter })
     } catch (cause) {
       if (cause instanceof RequestFailed) throw cause
       const { cause: inner, message } = cause as { cause?: { code?: string; message?: string }; message: string }

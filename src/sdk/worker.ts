@@ -1,5 +1,5 @@
 import { parseJson } from "./numberTexts.ts"
-import { backoff, pause, type Post, poster, process, RequestFailed, toError } from "./post.ts"
+import { backoff, isRefusal, pause, type Post, poster, process, RequestFailed, toError } from "./post.ts"
 
 /** What a worker tells with a heartbeat. */
 export interface Heartbeat {
@@ -228,7 +228,7 @@ const makeComplete = (post: Post) => {
       }
     } catch (error) {
       // One result that is refused must not fail the others.
-      if (error instanceof RequestFailed && (error.status === 400 || error.status === 413)) {
+      if (isRefusal(error)) {
         await Promise.all(batch.map(one))
       } else for (const { reject } of batch) reject(error)
     }
@@ -311,9 +311,9 @@ const makeStep = (post: Post, { attempt, job_id }: ClaimedJob, signal: AbortSign
     used.add(name)
     const kept = jsonOf(result) ?? "null"
     const keep = () => post("jobs/step", JSON.stringify({ job_id, attempt, name, result }))
-    await patiently(keep, signal).catch((error: RequestFailed) => {
+    await patiently(keep, signal).catch((error: unknown) => {
       // Each attempt would do the step again, and its result would be refused again.
-      if (error.status !== 400 && error.status !== 413) throw error
+      if (!isRefusal(error)) throw error
       throw new JobFailed(`The result of the step is not kept: ${error.message}`, { cause: error })
     })
     return parseJson(kept) as A
@@ -375,7 +375,7 @@ export const startWorker = (options: WorkerOptions): Worker => {
         complete(body).catch((error: RequestFailed) => {
           // A result that the service does not accept is a failure of the job.
           if (error.code === "limit_reached") return fail(new Error(`The result is not stored: ${error.message}`), true)
-          if (error.status !== 400 && error.status !== 413) throw error
+          if (!isRefusal(error)) throw error
           return fail(new Error(`The result is not accepted: ${error.message}`), false)
         })
     } catch (error) {
@@ -391,8 +391,8 @@ export const startWorker = (options: WorkerOptions): Worker => {
     for (;;) {
       await pause((leaseSeconds * 1000) / 3, ended)
       if (ended.aborted) return
-      // Other faults may pass: until then the fence protects the job.
-      await post("jobs/heartbeat", body, ended).catch((error: Error) => {
+      // Other faults may pass: until then the fence protects the job. One without an answer holds no other back.
+      void post("jobs/heartbeat", body, ended).catch((error: Error) => {
         if (isLost(error)) job.abort(new Error(`The job was lost: ${error.message}`))
       })
     }

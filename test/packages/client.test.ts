@@ -116,6 +116,39 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-clien
     })
   })
 
+  // Seen failing: a TypeError of null, a message "[object Object]", and a SyntaxError with what the proxy had said.
+  it.effect("an answer that is not the service's is an error that says so, and repeats nothing of it", function* () {
+    for (const [status, body] of [
+      [502, "null"],
+      [502, '{"error":{"code":502},"message":["s3cret"],"code":7}'],
+      [404, "<html>s3cret"],
+      [200, "<html>s3cret"],
+      [200, ""],
+      [200, '{"s3cret":'],
+    ] as const) {
+      const fetch = async () => new Response(body, { status, headers: { "x-request-id": "r-1" } })
+      const call = clientOf("http://127.0.0.1:9", "svc_x", { fetch })["orgs"]!["list"]!()
+      const error = yield* Effect.promise(() => call.catch((error: unknown) => error))
+      expect(error, body).toBeInstanceOf(GatehouseError)
+      const message = `The address answers with status ${status}, but not as Gatehouse does. Check baseUrl.`
+      expect(error, body).toMatchObject({ status, code: "unknown", message, requestId: "r-1" })
+    }
+  })
+
+  // Seen failing: the entries before the cut were all that there seemed to be.
+  it.effect("lines that end in the middle of one are an error", function* () {
+    const headers = { "content-type": "application/x-ndjson" }
+    const fetch = async () => new Response('{"id":"1"}\n{"id":', { headers })
+    const entries = clientOf("http://127.0.0.1:9", "svc_x", { fetch })["audit"]!["export"]!({ orgId: "o" })
+    const read: Array<unknown> = []
+    const all = async () => {
+      for await (const entry of (await entries) as unknown as AsyncIterable<unknown>) read.push(entry)
+    }
+    const error = yield* Effect.promise(() => all().catch((error: unknown) => error))
+    expect(read).toEqual([{ id: "1" }])
+    expect(String(error)).toBe("Error: The response was cut off.")
+  })
+
   it.effect("a repeated call with the same idempotency key creates one thing", function* () {
     const { url } = yield* TestServer
     yield* Effect.promise(async () => {

@@ -8,7 +8,7 @@ import { run, runCli } from "../support/cli.ts"
 import { freshPostgres, inDatabase } from "../support/databases.ts"
 import { layer } from "../support/it.ts"
 import { installOutbox, poolOf, relayOf } from "../support/outbox.ts"
-import { closedPort } from "../support/receiver.ts"
+import { closedPort, makeReceiver } from "../support/receiver.ts"
 import { onPostgres, TestServer } from "../support/server.ts"
 import { eventually, until, within } from "../support/wait.ts"
 
@@ -194,6 +194,32 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the outbox
       expect(yield* listed("jobs")).toHaveLength(3)
     },
   )
+
+  // Seen failing: the rows were deleted, and the service had none of them.
+  it.effect("keeps the rows until the service itself says that it has them", function* () {
+    const { listed, pool, relay, rows } = yield* begin
+    const proxy = yield* makeReceiver()
+    yield* query(pool, "SELECT gatehouse_outbox.create_job('w')")
+    for (const [answer, said] of [
+      [{ status: 200, body: "{}" }, "status 200, but not as Gatehouse does"],
+      [{ status: 200, body: "null" }, "status 200, but not as Gatehouse does"],
+      [{ status: 200, body: '{"success":true' }, "status 200, but not as Gatehouse does"],
+      [{ status: 400, body: '{"message":["no"]}' }, "status 400, but not as Gatehouse does"],
+    ] as const) {
+      proxy.behave(answer)
+      const { faults, stop } = yield* relay({ baseUrl: proxy.url })
+      yield* until(
+        "the fault",
+        Effect.sync(() => faults.join()),
+        (all) => all.includes(said),
+      )
+      yield* Effect.promise(stop)
+      expect(yield* rows).toEqual([{ id: 1, state: "waiting", error: null }])
+    }
+    yield* relay()
+    yield* until("the row to be sent", rows, (waiting) => waiting.length === 0)
+    expect(yield* listed("jobs")).toHaveLength(1)
+  })
 
   it.effect("several relays send each row once, and a batch has at most 8 MiB", function* () {
     const { pool, relay, rows, tenant } = yield* begin

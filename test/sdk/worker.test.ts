@@ -72,6 +72,26 @@ const restarting = (): typeof globalThis.fetch => {
   }
 }
 
+/** What proxies say in place of the service. */
+const foreign = (): ReadonlyArray<Response> => [
+  new Response("{}"),
+  new Response("null"),
+  new Response('{"success":"yes","jobs":{}}'),
+  new Response("<html>", { headers: { "content-type": "text/html" } }),
+  new Response("404 page not found", { status: 404 }),
+  new Response('{"error":{"code":400}}', { status: 400 }),
+]
+
+/** A `fetch` of a worker that gets each of these from a proxy, for each operation, before the service answers. */
+const proxied = (): typeof globalThis.fetch => {
+  const left = new Map<string, Array<Response>>()
+  return async (url, init) => {
+    const answers = left.get(String(url)) ?? [...foreign()]
+    left.set(String(url), answers)
+    return answers.shift() ?? (await globalThis.fetch(url, init))
+  }
+}
+
 const status = (tenant: Parameters<typeof get>[0], id: string) => Effect.map(get(tenant, id), (job) => job.status)
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker", (it) => {
@@ -158,6 +178,49 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
     yield* until("the job to end", status(tenant, id), (found) => found === "completed")
     expect(yield* get(tenant, id)).toMatchObject({ attempt: 1, progress: 0.5, note: "half", result: "done" })
     expect((yield* tenant.call("jobs/logs", { job_id: id }))["lines"]).toMatchObject([{ text: "a line" }])
+    expect(faults).toEqual([])
+  })
+
+  // Seen failing: {} completed a job, null ended the worker with a TypeError, and a proxy's 404 threw results away.
+  it.effect("what a proxy says in place of the service decides nothing, and the request is repeated", function* () {
+    const tenant = yield* makeTenant()
+    const ids = yield* Effect.replicateEffect(make(tenant), 3)
+    const { faults } = yield* worker(
+      tenant.key,
+      { w: async ({ step }) => ({ rows: await step("count", async () => 3) }) },
+      { fetch: proxied() },
+    )
+    for (const id of ids) {
+      const ended = yield* until("the job to end", get(tenant, id), (job) => job.status === "completed")
+      expect(ended).toMatchObject({ result: { rows: 3 }, attempt: 1 })
+    }
+    expect(faults).toHaveLength(foreign().length)
+    expect(new Set(faults.map((fault) => fault.replace(/^http:\S+/, "")))).toEqual(
+      new Set(
+        [200, 404, 400].map((code) => ` answers with status ${code}, but not as Gatehouse does. Check the address.`),
+      ),
+    )
+  })
+
+  // Seen failing: one heartbeat without an answer held the next ones back for 45 seconds, and the lease ended.
+  it.effect("a heartbeat that gets no answer does not end the lease", function* () {
+    const tenant = yield* makeTenant()
+    const id = yield* make(tenant)
+    let held = 0
+    const fetch: typeof globalThis.fetch = async (url, init) =>
+      String(url).endsWith("/heartbeat") && held++ === 0
+        ? await new Promise(() => {})
+        : await globalThis.fetch(url, init)
+    let finish: () => void = () => {}
+    const finished = new Promise<void>((resolve) => (finish = resolve))
+    const { faults } = yield* worker(tenant.key, { w: () => finished }, { fetch, leaseSeconds: 6 })
+    yield* until(
+      "further heartbeats",
+      Effect.sync(() => held),
+      (count) => count >= 3,
+    )
+    finish()
+    yield* until("the job to end", status(tenant, id), (found) => found === "completed")
     expect(faults).toEqual([])
   })
 

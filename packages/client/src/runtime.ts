@@ -21,7 +21,9 @@ export interface CallOptions {
   readonly signal?: AbortSignal | undefined
 }
 
-/** A response that is not 2xx. `code` is for programs, `message` is a sentence for people. */
+/**
+ * A response that is not 2xx, or not the service's. `code` is for programs, `message` is a sentence for people.
+ */
 export class GatehouseError extends Error {
   override readonly name = "GatehouseError"
   readonly status: number
@@ -34,16 +36,18 @@ export class GatehouseError extends Error {
 
   constructor(
     response: Response,
-    body: { readonly error?: string; readonly message?: string; readonly code?: string },
+    body: { readonly error?: unknown; readonly message?: unknown; readonly code?: unknown },
   ) {
     const location = response.headers.get("location")
-    const said =
+    const foreign =
       location === null
-        ? `The service answered with status ${response.status}.`
+        ? `The address answers with status ${response.status}, but not as Gatehouse does. Check baseUrl.`
         : `The service redirects to ${location}, and a redirect is not followed. Use that address if you trust it.`
-    super(body.error ?? body.message ?? said)
+    const said = body.error ?? body.message
+    const isOwn = typeof body.code === "string" && typeof said === "string"
+    super(isOwn ? said : foreign)
     this.status = response.status
-    this.code = body.code ?? "unknown"
+    this.code = isOwn ? (body.code as string) : "unknown"
     this.requestId = response.headers.get("x-request-id") ?? undefined
     this.retryAfterSeconds = Number(response.headers.get("retry-after")) || undefined
   }
@@ -76,9 +80,19 @@ const requestOf = ([, path, query, hasBody]: Operation, args: Arguments) => {
 
 const json = async (response: Response): Promise<object> => {
   try {
-    return (await response.json()) as object
+    return ((await response.json()) ?? {}) as object
   } catch {
     return {}
+  }
+}
+
+/** The value of a response. What a proxy says in place of the service is not repeated. */
+const valueOf = async (response: Response, parse: Parse): Promise<unknown> => {
+  const text = await response.text()
+  try {
+    return parse(text)
+  } catch {
+    throw new GatehouseError(response, {})
   }
 }
 
@@ -117,6 +131,7 @@ async function* parts(response: Response, isLines: boolean, parse: Parse): Async
         if (part !== "") yield part
       }
     }
+    if (text.trim() !== "") throw new Error("The response was cut off.")
   } finally {
     await reader.cancel()
   }
@@ -163,7 +178,7 @@ export const bind = (operations: Operations, options: ClientOptions): unknown =>
     if (isStream) clearTimeout(timer)
     try {
       if (!response.ok) throw new GatehouseError(response, await json(response))
-      return isStream ? parts(response, isLines, parse) : parse(await response.text())
+      return isStream ? parts(response, isLines, parse) : await valueOf(response, parse)
     } finally {
       clearTimeout(timer)
     }
