@@ -25,7 +25,8 @@ const cleanBatchSize = 500
 const maxAddedLength = 1024 * 1024
 const maxAddedPages = 200
 
-const oneLine = (text: string, length: number) => cut(text.replaceAll(/\s+/g, " ").trim().toWellFormed(), length)
+const oneLine = (text: string, length: number) =>
+  cut(text.replaceAll("\0", "\uFFFD").replaceAll(/\s+/g, " ").trim().toWellFormed(), length)
 
 /** A page as the database can store it: without NUL characters. */
 const toNewPage = ({ markdown, slug }: Page): NewPage => {
@@ -50,6 +51,8 @@ const batchesOf = (pages: ReadonlyArray<Page>) => {
 
 /** A text whose URLs have no query and no credentials, for the log. */
 const withoutSecrets = (text: string) => text.replaceAll(/[?#]\S*/g, "").replaceAll(/\/\/[^/\s]*@/g, "//")
+
+const ourFault = "The documentation could not be stored: an error of the service, which its log has."
 
 const encoder = new TextEncoder()
 const sizeOf = ({ description, markdown, slug, title }: NewPage) => {
@@ -150,6 +153,12 @@ export class DocsFetcher extends Context.Service<DocsFetcher>()("gatehouse/domai
           orElse: () => fail(docs, record, "The documentation could not be stored in time."),
         }),
         Effect.catch(({ error }) => fail(docs, record, error)),
+        Effect.catchDefect((fault) =>
+          Effect.andThen(
+            Effect.logError("Documentation is not stored", faultPlace(fault)),
+            fail(docs, record, ourFault),
+          ),
+        ),
       )
     })
 

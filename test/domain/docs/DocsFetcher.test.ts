@@ -85,6 +85,46 @@ describe("documentation of projects", () => {
     }).pipe(Effect.provide(host.layer))
   })
 
+  // Seen failing: PostgreSQL refused the page, its owner read no failure, and the zip was fetched every three minutes.
+  it.effect("is stored without NULs and lone surrogates that its front matter escapes", () => {
+    const host = makeHost()
+    return Effect.gen(function* () {
+      const { project } = yield* insertTenant
+      yield* put(project.projectId)
+      host.served.set(url, [{ slug: "a", markdown: '---\ntitle: "A\\0b"\ndescription: "\\ud800c"\n---\nText' }])
+      yield* passes
+      const { stored } = yield* find(project.projectId)
+      const repository = yield* ProjectDocsRepository
+      const docs = { orgId: project.orgId, projectId: project.projectId }
+      expect(yield* repository.listPages(docs, stored!.edition)).toEqual([
+        { slug: "a", title: "A\uFFFDb", description: "\uFFFDc" },
+      ])
+    }).pipe(Effect.provide(host.layer))
+  })
+
+  // Seen failing: the documentation stayed waiting without a failure, and was fetched again and again.
+  it.effect("has a failure without its cause after a fault of the service", () => {
+    const lines: Array<string> = []
+    const logger = Logger.make(({ message }) => void lines.push(String(message)))
+    const documents = Layer.succeed(Documents, {
+      archive: () => Effect.die("not from the cache"),
+      currentArchive: () => Effect.die(new Error("s3cret")),
+      skill: () => Effect.die("no skills"),
+    })
+    const layer = DocsFetcher.layer.pipe(Layer.provide([documents, crypto.layer]), Layer.provideMerge(fakes.layer))
+    return Effect.gen(function* () {
+      const { project } = yield* insertTenant
+      yield* put(project.projectId)
+      yield* passes
+      expect((yield* find(project.projectId)).failure).toMatchObject({
+        attempts: 1,
+        error: "The documentation could not be stored: an error of the service, which its log has.",
+      })
+      expect(lines.join()).toContain("Documentation is not stored")
+      expect(lines.join()).not.toContain("s3cret")
+    }).pipe(Effect.provide([layer, Logger.layer([logger])]))
+  })
+
   it.effect("is tried again a limited number of times, and then for what is new", () => {
     const host = makeHost()
     return Effect.gen(function* () {
