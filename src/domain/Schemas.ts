@@ -155,6 +155,7 @@ const words: Record<string, string> = {
   "array | null": "an array or null",
   number: "a number",
   "number | null": "a number or null",
+  "number | string": "a number or a string",
   boolean: "true or false",
   "a string representing a finite number": "a number",
 }

@@ -25,6 +25,8 @@ import * as fakes from "../fakes/repositories.ts"
 export const services = (
   options: {
     readonly allowedOwners?: RegistrationRules["allowedOwners"]
+    /** The only provider that is configured. Default: github. */
+    readonly provider?: string
     readonly repositories?: typeof fakes.layer
     readonly crypto?: typeof crypto.layer
   } = {},
@@ -39,7 +41,7 @@ export const services = (
       RegistrationPolicy.layer({
         allowedOwners: options.allowedOwners ?? "any",
         defaultBranches: ["main", "master"],
-        issuers: new Map([[CiTokenVerifier.github.provider, CiTokenVerifier.github.issuer]]),
+        issuers: new Map([[options.provider ?? CiTokenVerifier.github.provider, CiTokenVerifier.github.issuer]]),
         pinFault: (_provider, pins) => CiTokenVerifier.github.pinFault(pins),
       }),
     ]),

@@ -52,11 +52,14 @@ const RepositoryPart = Text.check(
   Schema.isPattern(repositoryPart, { expected: "1 to 100 letters, digits, dots, hyphens or underscores" }),
 )
 
+// No ref has white space, so nothing would ever become current.
+const branchName = Schema.isPattern(/^$|^\S+$/u, { expected: "the name of a branch, without white space" })
+
 /** The changes of a project. An absent field does not change; `null` clears it. */
 export const UpdateProject = Schema.Struct({
   name: Schema.optionalKey(CreateProject.fields.name),
   defaultBranch: Schema.optionalKey(
-    Schema.NullOr(NonEmptyText.check(atMost(255))).annotate({
+    Schema.NullOr(NonEmptyText.check(atMost(255), branchName)).annotate({
       description: "The branch whose deployments become current. null: not known yet.",
       examples: ["main"],
     }),

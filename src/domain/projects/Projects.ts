@@ -92,8 +92,19 @@ export class Projects extends Context.Service<Projects>()("gatehouse/domain/Proj
     const rules = yield* LinkPolicy
     const { forgetOwner } = yield* KeyMemory
 
-    /** Nobody can sit on the name of another's repository: an org key links only repositories of its org's owners. */
-    const mayLink = Effect.fnUntraced(function* (scope: OrgScope, owner: RepositoryOwner) {
+    /**
+     * Fails for a repository whose runs could never register. Nobody can sit on the name of another's repository: an
+     * org key links only repositories of its org's owners.
+     */
+    const checkLink = Effect.fnUntraced(function* (scope: OrgScope, owner: RepositoryOwner) {
+      if (!rules.issuers.has(owner.provider)) {
+        const known = `provider must be one of ${[...rules.issuers.keys()].join(", ")}.`
+        const here = `${owner.provider} is no configured CI provider, so that no run could register`
+        return yield* new InvalidRequest({ error: `${here}: ${known}` })
+      }
+      if (owner.provider === "github" && owner.owner.includes("/")) {
+        return yield* new InvalidRequest({ error: "hostOwner must have no /: GitHub has no nested groups." })
+      }
       if (scope._tag === "EveryOrg") return
       const owners = yield* orgs.owners(scope.orgId)
       if (owners.some((own) => isSameOwner(own, owner))) return
@@ -145,7 +156,7 @@ export class Projects extends Context.Service<Projects>()("gatehouse/domain/Proj
       /** Changes a project. A link to a repository lets the CI runs of the repository register. */
       update: Effect.fn("Projects.update")(function* (projectId: string, changes: UpdateProject) {
         const scope = yield* managedScope
-        if (changes.hostOwner != null) yield* mayLink(scope, { provider: "github", owner: changes.hostOwner })
+        if (changes.hostOwner != null) yield* checkLink(scope, { provider: "github", owner: changes.hostOwner })
         const entry = yield* audit.entry({ action: "project.update", target: projectId, details: { ...changes } })
         return yield* repository.update(scope, projectId, changes, yield* DateTime.now, entry)
       }),
@@ -170,11 +181,7 @@ export class Projects extends Context.Service<Projects>()("gatehouse/domain/Proj
       putLink: Effect.fn("Projects.putLink")(function* (projectId: string, asked: PutRepositoryLink) {
         const scope = yield* managedScope
         const { provider, hostOwner: owner, environment = null, workflow = null } = asked
-        if (!rules.issuers.has(provider)) {
-          const known = [...rules.issuers.keys()].join(", ")
-          return yield* new InvalidRequest({ error: `provider must name a configured CI provider: ${known}.` })
-        }
-        yield* mayLink(scope, { provider, owner })
+        yield* checkLink(scope, { provider, owner })
         const fault = rules.pinFault(provider, { environment, workflow })
         if (fault !== undefined) return yield* new InvalidRequest({ error: fault })
         const link = { ...asked, workflow, environment }

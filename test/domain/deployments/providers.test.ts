@@ -152,6 +152,10 @@ const refusals: ReadonlyArray<readonly [CiName, Overrides, RegExp]> = [
   ["buildkite", { build_branch: "" }, /"build_branch" names no branch/],
   ["buildkite", { build_number: 0 }, /"build_number"/],
   ["buildkite", { organization_slug: "acme/inc" }, /"organization_slug"/],
+  // Seen failing: the claim "Expected string | null".
+  ["gitlab", { user_login: 7 }, /"user_login" must be a string or null\.$/],
+  ["circleci", circle({ "ssh-rerun": "yes" }), /ssh-rerun" must be true, false or null\.$/],
+  ["buildkite", { build_number: {} }, /"build_number" must be a number or a string\.$/],
 ]
 
 describe("presets", () => {
@@ -322,6 +326,9 @@ describe("claim maps", () => {
     [{ git: {} }, /\(ref\) is missing/],
     [{ git: { ref: "a b" } }, /\(ref\) must be a git ref/],
     [{ "deploy.to": "a\nb" }, /\(environment\) must be/],
+    // Seen failing: the response had the half of a pair, and the database another character.
+    [{ git: { ref: "refs/heads/a\ud800b" } }, /\(ref\) must be text without NUL characters or lone surrogates/],
+    [{ "deploy.to": "a\ud800b" }, /\(environment\) must be text without/],
   ])("refuse %o", (overrides, sentence) => {
     const result = run({ ...acmeClaims, ...overrides })
     assert.isTrue(Result.isFailure(result) && sentence.test(result.failure.error))

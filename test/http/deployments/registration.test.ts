@@ -174,6 +174,22 @@ for (const [database, server] of Object.entries(servers)) {
         expect([reused.status, faultOfError(reused)]).toEqual([401, undefined])
       })
 
+      it.effect("a body that is no JSON object in UTF-8 is a 400 also behind a right token", function* () {
+        const { send } = yield* TestServer
+        const token = yield* (yield* Provider).sign(repository("bodies"))
+        const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" }
+        for (const [body, said] of [
+          [Buffer.from('{"\u00ff":1}', "latin1"), "not UTF-8"],
+          ['{"a":1,"a":2}', "twice"],
+          ["[]", "must be a JSON object"],
+          ["{", "not valid JSON"],
+          ["", "must be a JSON object"],
+        ] as const) {
+          const answer = yield* send("POST", "/api/v0/register-deployment", { body, headers })
+          expect([answer.status, answer.text], said).toEqual([400, expect.stringContaining(said)])
+        }
+      })
+
       it.effect("any fault of the token is a documented 401, without the token", function* () {
         const { send } = yield* TestServer
         const bad: ReadonlyArray<readonly [object, object?, string?]> = [

@@ -1,7 +1,7 @@
 import { Result, Schema, SchemaIssue } from "effect"
 import { Unauthorized } from "../../Errors.ts"
 import { namePattern, ownerPattern } from "../../RepositoryOwner.ts"
-import { Text } from "../../Schemas.ts"
+import { faultInWords, Text } from "../../Schemas.ts"
 import type { ClaimedRun, ReadRun } from "../CiRun.ts"
 import type { PinFault } from "../../projects/RepositoryLink.ts"
 
@@ -94,7 +94,8 @@ export const reader = <S extends Schema.ConstraintDecoder<unknown>>(
     const decoded = decode(payload)
     if (Result.isSuccess(decoded)) return toRun(decoded.success)
     const [first] = describe(decoded.failure.issue).issues
-    return refuse(`The token's claim "${String(first?.path?.[0] ?? "sub")}" ${first?.message ?? "is missing"}.`)
+    const fault = faultInWords(first?.message ?? "is missing")
+    return refuse(`The token's claim "${String(first?.path?.[0] ?? "sub")}" ${fault}.`)
   }
 }
 
@@ -165,6 +166,7 @@ const valueOf = (payload: unknown, source: ClaimSource): string | undefined => {
 }
 
 type Values = { readonly [Field in ClaimField]?: string }
+const isText = Schema.is(Text)
 
 /** Reads the fields of a map from a payload. Fails for a malformed value, and for one of `needed` that is missing. */
 const readValues = (
@@ -181,8 +183,10 @@ const readValues = (
       if (needed.includes(field)) return refuse(`The token's claim "${nameOf(source)}" (${field}) is missing.`)
       continue
     }
-    const [pattern, expected] = patterns[field]
-    if (!pattern.test(value)) return refuse(`The token's claim "${nameOf(source)}" (${field}) must be ${expected}.`)
+    const [pattern, ofField] = patterns[field]
+    const expected = isText(value) ? ofField : "text without NUL characters or lone surrogates"
+    if (!isText(value) || !pattern.test(value))
+      return refuse(`The token's claim "${nameOf(source)}" (${field}) must be ${expected}.`)
     values[field] = value
   }
   return Result.succeed(values)
