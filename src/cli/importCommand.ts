@@ -1,11 +1,11 @@
-import { Console, Effect, Option, Redacted, Result, Schedule, Schema } from "effect"
+import { Console, Effect, Exit, Option, Redacted, Result, Schedule, Schema } from "effect"
 import { Command, Flag } from "effect/cli"
 import { HttpClient, HttpClientRequest } from "effect/http"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { refusalOf, withoutRedirects } from "../sdk/withoutRedirects.ts"
 import { counted } from "../domain/counted.ts"
 import { fit, shapeOf } from "../domain/jsonShape.ts"
-import { cut, Metadata } from "../domain/Schemas.ts"
+import { cut, Metadata, Name } from "../domain/Schemas.ts"
 import { Channels, EventPatterns, isReserved } from "../domain/webhooks/EventPatterns.ts"
 import { EventFilter } from "../domain/webhooks/EventFilter.ts"
 import { isObject } from "../domain/webhooks/jsonSchema.ts"
@@ -520,11 +520,18 @@ const endpointIn = (orgId: string, external_id: string) =>
     Effect.map(({ body }) => body),
   )
 
+type Orgs = Map<string, { readonly orgId: string; readonly isNew: boolean }>
+
 /**
- * The org of each owner. One that exists is used when an endpoint in it says that it was imported for that owner: a
- * name alone could be anybody's. Others are new.
+ * Adds the org of each owner. One that exists is used when an endpoint in it says that it was imported for that owner:
+ * a name alone could be anybody's. Others are new.
  */
-const makeOrgs = Effect.fnUntraced(function* (source: string, found: ReadonlyArray<Found>, isDryRun: boolean) {
+const addOrgs = Effect.fnUntraced(function* (
+  made: Orgs,
+  source: string,
+  found: ReadonlyArray<Found>,
+  isDryRun: boolean,
+) {
   const orgs = yield* allPages((cursor) =>
     Effect.map(
       ask((gatehouse) => gatehouse.orgs.list({ query: { limit: 100, ...(cursor === "" ? {} : { cursor }) } })),
@@ -532,10 +539,10 @@ const makeOrgs = Effect.fnUntraced(function* (source: string, found: ReadonlyArr
     ),
   )
   const ofOwners = Map.groupBy(found, ({ owner }) => owner.key)
-  const made = new Map<string, { readonly orgId: string; readonly isNew: boolean }>()
   for (const [key, endpoints] of ofOwners) {
     const [{ owner }] = endpoints as [Found]
-    const wanted = cut(owner.name, 255) || owner.id
+    const name = cut(owner.name, 255)
+    const wanted = Schema.is(Name)(name) ? name : owner.id
     let orgId: string | undefined
     for (const org of orgs.filter(({ name }) => name === wanted)) {
       for (const one of endpoints) {
@@ -543,13 +550,13 @@ const makeOrgs = Effect.fnUntraced(function* (source: string, found: ReadonlyArr
         if (endpoint !== undefined && isSameOrigin(endpoint.metadata, originOf(source, one))) orgId = org.orgId
       }
     }
-    if (orgId !== undefined || isDryRun) made.set(key, { orgId: orgId ?? `new: ${wanted}`, isNew: false })
-    else {
+    if (orgId !== undefined || isDryRun) {
+      made.set(key, { orgId: orgId ?? `new: ${wanted}`, isNew: orgId === undefined })
+    } else {
       const { body } = yield* ask((gatehouse) => gatehouse.orgs.create({ payload: { name: wanted } }))
       made.set(key, { orgId: body.orgId, isNew: true })
     }
   }
-  return made
 })
 
 interface Imported {
@@ -568,13 +575,17 @@ interface Into {
   readonly isDryRun: boolean
   readonly isOneOrg: boolean
   readonly orgId: string
+  readonly isNew: boolean
+  /** What a dry run would have imported before, by owner and external id. */
+  readonly before: Map<string, { readonly metadata: unknown }>
 }
 
 /**
  * Creates an endpoint, or changes the one with its external id that was imported from it. So a repeat makes nothing
  * twice: it sets what the source has now.
  */
-const importOne = Effect.fnUntraced(function* (one: Found, { isDryRun, isOneOrg, orgId, source }: Into) {
+const importOne = Effect.fnUntraced(function* (one: Found, into: Into) {
+  const { before, isDryRun, isNew, isOneOrg, orgId, source } = into
   const { endpoint, owner, refusal } = one
   const origin = originOf(source, one)
   const metadata = { ...endpoint.metadata, ...origin }
@@ -596,7 +607,12 @@ const importOne = Effect.fnUntraced(function* (one: Found, { isDryRun, isOneOrg,
   })
   if (Result.isFailure(decoded)) return refused(String(decoded.failure).split("\n")[0]!)
   const payload = decoded.success
+  const taken = `an endpoint with the external id ${endpoint.external_id} exists that was not imported from it`
   if (isDryRun) {
+    const place = `${isOneOrg ? "" : owner.key} ${endpoint.external_id}`
+    const existing = before.get(place) ?? (isNew ? undefined : yield* endpointIn(orgId, endpoint.external_id))
+    if (existing !== undefined && !isSameOrigin(existing.metadata, origin)) return refused(taken)
+    before.set(place, { metadata: origin })
     const isPlain = urlFault(endpoint.url, { httpsOnly: true }) !== undefined
     const all = isPlain ? ["only a service in open mode takes its url, which is not https", ...lost] : lost
     return { ...base, lost: all, result: "would be imported" } satisfies Imported
@@ -614,11 +630,7 @@ const importOne = Effect.fnUntraced(function* (one: Found, { isDryRun, isOneOrg,
       Effect.catchTag("Conflict", () =>
         Effect.gen(function* () {
           const existing = yield* gatehouse.webhooks.get({ payload: { external_id: endpoint.external_id } })
-          if (!isSameOrigin(existing.metadata, origin)) {
-            return refused(
-              `an endpoint with the external id ${endpoint.external_id} exists that was not imported from it`,
-            )
-          }
+          if (!isSameOrigin(existing.metadata, origin)) return refused(taken)
           const id = existing.webhook_endpoint_id
           // The endpoint keeps the secret that was made for it.
           const { generate_signing_secret: _, ...changes } = payload
@@ -658,28 +670,38 @@ const importFrom = (source: string, from: string, read: Read, about: string) =>
       const token = yield* readSecret(`The token of ${source}`, "GATEHOUSE_IMPORT_TOKEN")
       if (token === undefined)
         return yield* usage(`Set GATEHOUSE_IMPORT_TOKEN to a token of ${source} that may read endpoints`)
-      const found = yield* read(getFrom(from, token), project)
-      const orgs = Option.isSome(into) ? undefined : yield* makeOrgs(source, found, isDryRun)
-      const results = yield* Effect.forEach(found, (one) =>
-        importOne(one, {
-          source,
-          isDryRun,
-          isOneOrg: orgs === undefined,
-          orgId: Option.getOrElse(into, () => orgs!.get(one.owner.key)!.orgId),
-        }),
-      )
-      // An org without an endpoint could not be found again.
-      for (const { isNew, orgId } of orgs?.values() ?? []) {
-        const isEmpty = results.every((one) => one.org !== orgId || one.result === "refused")
-        if (isNew && isEmpty) yield* ask((gatehouse) => gatehouse.orgs.remove({ params: { orgId } }))
+      // Fails for an org that does not exist, also in a dry run.
+      if (Option.isSome(into)) {
+        const list = ask((gatehouse) => gatehouse.webhooks.list({ payload: { limit: 1 } }))
+        yield* Effect.provideService(list, ActFor, into)
       }
-      const count = (result: Imported["result"]) => results.filter((one) => one.result === result).length
-      yield* print(results.map((one) => JSON.stringify(one)).join("\n"), {
-        out: table(
-          ["SOURCE", "ORG", "ENDPOINT", "RESULT", "NEW SECRET", "NOT IMPORTED"],
-          results.map((one) => [one.source, one.org, one.endpoint, one.result, one.secret, one.lost.join("; ")]),
-        ),
+      const found = yield* read(getFrom(from, token), project)
+      const results: Array<Imported> = []
+      const orgs: Orgs = new Map()
+      const before: Into["before"] = new Map()
+      const importing = Effect.gen(function* () {
+        if (Option.isNone(into)) yield* addOrgs(orgs, source, found, isDryRun)
+        for (const one of found) {
+          const org = orgs.get(one.owner.key) ?? { orgId: Option.getOrThrow(into), isNew: false }
+          results.push(yield* importOne(one, { ...org, source, isDryRun, isOneOrg: Option.isSome(into), before }))
+        }
       })
+      /** What is imported, also before a fault: a secret that was made is shown nowhere else. */
+      const report = Effect.gen(function* () {
+        yield* print(results.map((one) => JSON.stringify(one)).join("\n"), {
+          out: table(
+            ["SOURCE", "ORG", "ENDPOINT", "RESULT", "NEW SECRET", "NOT IMPORTED"],
+            results.map((one) => [one.source, one.org, one.endpoint, one.result, one.secret, one.lost.join("; ")]),
+          ),
+        })
+        // An org without an endpoint could not be found again.
+        for (const { isNew, orgId } of orgs.values()) {
+          const isEmpty = results.every((one) => one.org !== orgId || one.result === "refused")
+          if (isNew && isEmpty && !isDryRun) yield* ask((gatehouse) => gatehouse.orgs.remove({ params: { orgId } }))
+        }
+      })
+      yield* Effect.onExit(importing, (exit) => (Exit.isSuccess(exit) ? report : Effect.ignore(report)))
+      const count = (result: Imported["result"]) => results.filter((one) => one.result === result).length
       yield* Console.error(
         isDryRun
           ? `${count("would be imported")} of ${counted(results.length, "endpoint")} would be imported.`

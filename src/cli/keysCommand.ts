@@ -9,7 +9,7 @@ import { fit, shapeOf } from "../domain/jsonShape.ts"
 import { ask, call, faultsOf, resolveOrg } from "./callOperation.ts"
 import { Json, JsonText, group, intFlag, orgFlag, switchFlag, textArgument, textFlag, readText } from "./flags.ts"
 import { op } from "./operation.ts"
-import { columns, plain, print, table, usage } from "./output.ts"
+import { columns, CommandFailed, plain, print, table, usage } from "./output.ts"
 import { readSecret } from "./secretInput.ts"
 
 /** The limits of a key, each in two flags. */
@@ -177,11 +177,23 @@ const importKeys = Command.make(
     for (const [n, start] of starts.entries()) {
       const payload = { keys: keys.slice(start, starts[n + 1]), dryRun }
       const { body, document } = yield* ask((gatehouse) => gatehouse.keys.importKeys({ params, payload })).pipe(
-        Effect.mapError(({ message }) => usage(`${message} The index is counted from key ${start} of the file`)),
+        Effect.mapError((fault) =>
+          /\bkeys\.\d/.test(fault.message)
+            ? usage(`${fault.message} The index is counted from key ${start} of the file`)
+            : fault,
+        ),
       )
       imported += body.imported.length
       existing += body.existing.length
       if (yield* Json) yield* print(document, { out: "" })
+    }
+    // Each request of a dry run has the room that all need together.
+    if (dryRun && starts.length > 1) {
+      const { limits, used } = (yield* ask((gatehouse) => gatehouse.orgs.get({ params }))).body
+      if (used.keys + imported > limits.keys)
+        return yield* new CommandFailed({
+          message: `${imported} more keys would exceed its limit of ${limits.keys}: the org has ${used.keys}. Set another with gatehouse orgs update --limit keys=<number>`,
+        })
     }
     if (yield* Json) return
     const verb = dryRun ? "can be" : imported === 1 ? "is" : "are"

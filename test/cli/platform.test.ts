@@ -223,9 +223,17 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
     const write = (content: unknown) => Effect.sync(() => writeFileSync(file, JSON.stringify(content)))
     yield* write(keys)
     const run = cli(["keys", "import", file, ...org])
-    expect((yield* cli(["keys", "import", file, "--dry-run", ...org])).out).toBe(
-      "2300 keys can be imported, 0 exist already.\n",
-    )
+    const dry = cli(["keys", "import", file, "--dry-run", ...org])
+    const limit = (keys: number | null) =>
+      send("PATCH", `/api/v0/orgs/${orgId}`, { json: { limits: { keys } }, as: adminToken })
+    // Seen failing: each request had room for itself.
+    yield* limit(2_299)
+    expect(yield* dry).toMatchObject({
+      code: 1,
+      err: expect.stringContaining("2300 more keys would exceed its limit of 2299: the org has 0.") as unknown,
+    })
+    yield* limit(null)
+    expect((yield* dry).out).toBe("2300 keys can be imported, 0 exist already.\n")
     expect((yield* run).out).toBe("2300 keys are imported, 0 exist already.\n")
     expect((yield* run).out).toBe("0 keys are imported, 2300 exist already.\n")
     expect((yield* cli(["keys", "validate"], `sk_live_${orgId}2299`)).code).toBe(0)

@@ -181,8 +181,8 @@ export const layer = Layer.effect(
           }
           starts.push(importStart)
         }
+        if (added.length > 0) yield* needRoom(world, "keys", orgId, added.length)
         if (!dryRun && added.length > 0) {
-          yield* needRoom(world, "keys", orgId, added.length)
           keepEntry(world, orgId, { ...entry, details: { ...entry.details, keys: added.length } })
           for (const { credits, hash, importStart, keyPrefix: _, projectId, ...key } of added) {
             const none = { lastUsedAt: null, leakedAt: null, replacedBy: null, credits: null }

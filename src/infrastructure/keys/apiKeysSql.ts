@@ -386,6 +386,10 @@ export const layer = Layer.effect(
                 startTaken,
               )
           }
+          const needs = { rows: wanted.length, bytes: wanted.reduce((sum, key) => sum + newRowBytes(key), 0) }
+          // Fails at a limit, and creates nothing.
+          if (dryRun && wanted.length > 0)
+            yield* limit.admit(Limits.orgOwner(sql, orgId), needs, () => Effect.undefined)
           if (!dryRun && wanted.length > 0) {
             const rows = wanted.map((key) => ({ ...key, metadata: toJsonText(key.metadata) }))
             const insert = sql`
@@ -394,8 +398,7 @@ export const layer = Layer.effect(
               ),
               changed AS (${insertKeys(sql`${orgId}, "projectId", decode(hash, 'hex'), "importStart" FROM asked`)})
               ${insertCounters()}`
-            const bytes = wanted.reduce((sum, key) => sum + newRowBytes(key), 0)
-            yield* limit.within(Limits.orgOwner(sql, orgId), { rows: wanted.length, bytes }, insert)
+            yield* limit.within(Limits.orgOwner(sql, orgId), needs, insert)
             const details = { ...entry.details, keys: wanted.length }
             yield* audited(sql, { ...entry, details }, sql`SELECT id AS "orgId" FROM orgs WHERE id = ${orgId}`)
             yield* sql`SELECT pg_notify(${revocationChannel}, ${keysImported})`
