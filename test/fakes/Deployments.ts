@@ -79,12 +79,13 @@ export const layer = Layer.effect(
     const newProject = ({ run, projectId, now }: NewDeployment, orgId: string): StoredProject => {
       const taken = new Set([...projects.values()].map(({ row }) => row.subdomain))
       let n = 1
-      while (taken.has(subdomainFor(run.owner, run.repo, n))) n++
+      const wanted = () => subdomainFor(run.owner, run.repo, n, projectId)
+      while (taken.has(wanted())) n++
       const row = {
         projectId,
         orgId,
         name: run.repo,
-        subdomain: subdomainFor(run.owner, run.repo, n),
+        subdomain: wanted(),
         currentDeploymentId: null,
         defaultBranch: null,
         hostOwner: null,

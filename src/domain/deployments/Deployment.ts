@@ -51,6 +51,9 @@ export const Deployment = Schema.Struct({
 }).annotate({ identifier: "Deployment" })
 export interface Deployment extends Schema.Schema.Type<typeof Deployment> {}
 
+/** Subdomains of a repository that have only a number. */
+const maxNumbered = 10
+
 const trimHyphens = (text: string) => text.replace(/^-+|(?<!-)-+$/g, "")
 
 /**
@@ -59,10 +62,12 @@ const trimHyphens = (text: string) => text.replace(/^-+|(?<!-)-+$/g, "")
  * `xn--` (RFC 5891).
  *
  * @param n appends `-<n>` when above 1, for when the earlier subdomains are taken
+ * @param id of the project, whose end comes before a larger `n`: others cannot take all subdomains of a repository
  */
-export const subdomainFor = (owner: string, repo: string, n = 1): string => {
+export const subdomainFor = (owner: string, repo: string, n = 1, id = ""): string => {
   const label = trimHyphens(`${repo}-${owner}`.toLowerCase().replace(/[^a-z0-9]+/g, "-")) || "project"
-  const suffix = n > 1 ? `-${n}` : ""
+  const own = n > maxNumbered ? id.slice(-8).toLowerCase() : ""
+  const suffix = n > 1 ? `-${own}${n}` : ""
   return trimHyphens(label.slice(0, 63 - suffix.length)) + suffix
 }
 

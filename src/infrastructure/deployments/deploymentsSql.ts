@@ -143,7 +143,7 @@ export const layer = Layer.effect(
         for (let n = 1; ; n++) {
           const [created] = yield* sql`
             INSERT INTO projects (id, org_id, name, subdomain, created_at, updated_at)
-            VALUES (${projectId}, ${orgId}, ${run.repo}, ${subdomainFor(run.owner, run.repo, n)}, ${at}, ${at})
+            VALUES (${projectId}, ${orgId}, ${run.repo}, ${subdomainFor(run.owner, run.repo, n, projectId)}, ${at}, ${at})
             ON CONFLICT (subdomain) DO NOTHING
             RETURNING id`
           if (created !== undefined) return

@@ -191,6 +191,21 @@ export const registrations = (it: It) => {
     assert.deepStrictEqual(subdomains, [label, `${label}-3`, `${label}-4`])
   })
 
+  // Seen failing: an org could take so many subdomains of a repository that its first run tried thousands.
+  it.effect("register: after ten taken subdomains, the project's id is in the next", function* () {
+    const { owner } = newRepository()
+    const registered = yield* Effect.forEach(Array.from({ length: 12 }), (_, n) =>
+      register(push({ ...newRepository(), owner, repo: `docs${"-".repeat(n)}` })),
+    )
+    const subdomains = yield* Effect.forEach(registered, ({ projectId }) =>
+      Effect.map(findProject(projectId), ({ subdomain }) =>
+        subdomain!.replace(projectId.slice(-8).toLowerCase(), "ID"),
+      ),
+    )
+    const label = `docs-${owner.toLowerCase()}`
+    assert.deepStrictEqual(subdomains.slice(9), [`${label}-10`, `${label}-ID11`, `${label}-ID11`])
+  })
+
   it.effect("register: first runs of one repository at the same time create one project", function* () {
     const repository = newRepository()
     const runs = Array.from({ length: 10 }, () => push(repository))
