@@ -148,23 +148,22 @@ export const howMany = (description: string, example: number) =>
 const words: Record<string, string> = {
   string: "a string",
   array: "an array",
-  "string | null": "a string or null",
   object: "an object",
-  "object | null": "an object or null",
   "boolean | null": "true, false or null",
-  "array | null": "an array or null",
   number: "a number",
-  "number | null": "a number or null",
-  "number | string": "a number or a string",
+  null: "null",
   boolean: "true or false",
   "a string representing a finite number": "a number",
 }
 
 /** What a schema's message says is expected, in words: `"a" | "b"` is "one of a, b". */
-const inWords = (expected: string) =>
-  /^"\w+"( \| "\w+")+$/.test(expected)
-    ? `one of ${expected.replaceAll('"', "").replaceAll(" | ", ", ")}`
-    : (words[expected] ?? expected)
+const inWords = (expected: string) => {
+  if (/^"\w+"( \| "\w+")+$/.test(expected)) {
+    return `one of ${expected.replaceAll('"', "").replaceAll(" | ", ", ")}`
+  }
+  const kinds = expected.split(" | ").map((kind) => words[kind])
+  return words[expected] ?? (kinds.includes(undefined) ? expected : kinds.join(" or "))
+}
 
 /** Whether a schema is of a time: a text with a format, whatever may be beside it. */
 const isTime = (ast: SchemaAST.AST): boolean =>

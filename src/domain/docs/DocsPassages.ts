@@ -287,12 +287,18 @@ const reference = /^( {0,3}\[[^\]\n\r\u2028\u2029]+\]:[ \t]*)(\S+)/gm
 /** The origin of links while the site is unknown. It is removed again. */
 const nowhere = "http://docs.invalid"
 
+/** A slug as the path of a URL that can stand in a link of Markdown. */
+export const encodedSlug = (slug: string): string => {
+  const parts = slug.toWellFormed().split("/").map(encodeURIComponent)
+  return parts.join("/").replaceAll("(", "%28").replaceAll(")", "%29")
+}
+
 const rootOf = (docsUrl = nowhere) => (docsUrl.endsWith("/") ? docsUrl : `${docsUrl}/`)
 const asLink = ({ href, origin }: URL) => (origin === nowhere ? href.slice(nowhere.length) : href)
 const urlOf = (slug: string, docsUrl: string | undefined) => {
   const path = slug.replace(/^\/+/, "")
   // `index` is the slug of the page at the root.
-  return new URL(path === "index" ? "" : path.split("/").map(encodeURIComponent).join("/"), rootOf(docsUrl))
+  return new URL(path === "index" ? "" : encodedSlug(path), rootOf(docsUrl))
 }
 
 /** The address of a page: on the site of the documentation if that is known, otherwise a path from its root. */

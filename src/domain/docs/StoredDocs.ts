@@ -3,7 +3,7 @@ import type { Unavailable } from "../Errors.ts"
 import { CurrentPrincipal, managedScope, noCredential, OrgScope } from "../Principal.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { type DocsSource, DocsIndexes } from "./DocsIndexes.ts"
-import { type Page, pageUrl } from "./DocsPassages.ts"
+import { encodedSlug, type Page, pageUrl } from "./DocsPassages.ts"
 import { type DocsRecord, type PutProjectDocs, toProjectDocs } from "./ProjectDocs.ts"
 import { docsNotFound, type DocsOf, ProjectDocsRepository, type ListedPage } from "./ProjectDocsRepository.ts"
 import { ChatRateLimits } from "./ChatRateLimits.ts"
@@ -121,7 +121,7 @@ export class StoredDocs extends Context.Service<StoredDocs>()("gatehouse/domain/
 const escaped = (text: string) => text.replaceAll(/[[\]\\]/g, "\\$&")
 
 const line = (docsUrl: string | null) => (page: ListedPage) => {
-  const target = docsUrl === null ? encodeURI(page.slug) : pageUrl(page.slug, docsUrl)
+  const target = docsUrl === null ? encodedSlug(page.slug) : pageUrl(page.slug, docsUrl)
   return `- [${escaped(page.title)}](${target})${page.description === "" ? "" : `: ${page.description}`}`
 }
 

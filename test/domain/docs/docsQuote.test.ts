@@ -102,6 +102,8 @@ describe("a quoted passage", () => {
     expect(pageUrl("index", "https://e.com/docs")).toBe("https://e.com/docs/")
     expect(pageUrl("a/index", "https://e.com/docs")).toBe("https://e.com/docs/a/index")
     expect(pageUrl("a b/ü", "https://e.com/")).toBe("https://e.com/a%20b/%C3%BC")
+    // Seen failing: a URIError, which was a 500 of the chat; and ) ended the link in Markdown.
+    expect(pageUrl("a\ud800/b)c(d", "https://e.com/")).toBe("https://e.com/a%EF%BF%BD/b%29c%28d")
   })
 })
 

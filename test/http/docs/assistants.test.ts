@@ -191,6 +191,9 @@ layer(TestServer.layer({ ...guarded, ALLOW_PRIVATE_NETWORKS: "true" }), { exclud
       const headers = { "mcp-protocol-version": "1999-01-01" }
       expect((yield* send("POST", mcp, { json: rpc("ping"), headers, as: key })).status).toBe(400)
       expect((yield* send("POST", mcp, { json: [rpc("ping")], as: key })).status).toBe(400)
+      // Seen failing: "string | number".
+      const wrong = yield* send("POST", mcp, { json: { ...rpc("ping"), id: null }, as: key })
+      expect(wrong.json).toMatchObject({ error: "id must be a string or a number." })
       for (const method of ["GET", "DELETE"] as const) {
         const answer = yield* send(method, mcp, { as: key })
         expect([answer.status, answer.headers["allow"]]).toEqual([405, "POST"])
