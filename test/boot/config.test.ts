@@ -61,7 +61,7 @@ const signIn: Environment = {
 const without = (name: string): Environment =>
   Object.fromEntries(Object.entries(signIn).filter(([other]) => other !== name))
 
-/** Every variable of contract 9. */
+/** Every variable, written down here and not read from the definition under test. */
 const variables: Record<string, Variable> = {
   PORT: {
     good: [

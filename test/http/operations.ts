@@ -38,7 +38,7 @@ const page = (name: string, item: Schema.Codec<unknown, unknown>) =>
 
 const platform = "/api/v0"
 
-/** Every operation of contract 2, 4 and 5, copied from there and not from the definition under test. */
+/** Operations under /api/v0, written down here and not read from the definition under test. */
 export const operations = {
   createProjectKey: {
     method: "POST",

@@ -11,8 +11,8 @@ import { isFromThisMachine } from "../clientAddress.ts"
 import { exemplars } from "./requestTelemetry.ts"
 
 /**
- * `GET /metrics` for Prometheus, guarded by `metricsAccess.ts`. Queries the backlog at most once in five seconds, the
- * size once in a minute.
+ * `GET /metrics` for Prometheus; `MetricsToken` says who may read it. Queries the backlog at most once in five seconds,
+ * the size once in a minute.
  */
 export const layer = HttpRouter.use(
   Effect.fnUntraced(function* (router) {

@@ -104,7 +104,7 @@ export const fetchDocument = Effect.fn("Documents.fetch")(function* (
 }, withinTime)
 
 const MiB = 1024 * 1024
-/** A skill is one text file (contract 8). */
+/** A skill is one text file. */
 const maxSkillBytes = MiB
 /** A document is used this long before its server is asked for a newer one. */
 const freshMillis = 60_000
@@ -158,7 +158,7 @@ interface Kind<A> {
 interface DocumentsOptions {
   /** Limit of the memory of all archives in bytes. Skills may take an eighth of it in addition. Default: 128 MiB. */
   readonly maxBytes?: number
-  /** Deadline of a fetch, redirects and body included. Default: 10 s (contract 8). */
+  /** Deadline of a fetch, redirects and body included. Default: 10 s. */
   readonly timeout?: Duration.Input
 }
 

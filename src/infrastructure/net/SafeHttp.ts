@@ -61,7 +61,7 @@ export class SafeHttpError extends Data.TaggedError("SafeHttpError")<{
 export interface SafeHttpOptions extends AddressRules {
   /** All requests go through it, and it resolves and checks the names of hosts. Default: requests go directly. */
   readonly egressProxy?: EgressProxy | undefined
-  /** Resolves host names. Default: DNS (see `resolveHost.ts`). */
+  /** Resolves host names. Default: DNS. */
   readonly resolve?: ResolveHost
   /** How long a connection takes new requests. Then the host is resolved again, because it may move. Default: 60 s. */
   readonly maxConnectionAge?: Duration.Input
@@ -145,10 +145,9 @@ const exchange = (
   })
 
 /**
- * The only HTTP client for URLs that users choose (contract 8). For each connection it resolves the host once, checks
- * every address and connects to a checked address. Through an egress proxy it checks the addresses that it knows, and
- * the proxy resolves the host again and decides. It keeps connections for further requests, by default for at most
- * 60 s.
+ * The only HTTP client for URLs that users choose. For each connection it resolves the host once, checks every address
+ * and connects to a checked address. Through an egress proxy it checks the addresses that it knows, and the proxy
+ * resolves the host again and decides. It keeps connections for further requests, by default for at most 60 s.
  */
 export class SafeHttp extends Context.Service<
   SafeHttp,

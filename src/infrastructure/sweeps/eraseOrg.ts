@@ -197,8 +197,8 @@ const otherSweeps: Step = (sql, { orgId }, _, limit) =>
 
 /**
  * The steps of an org's erasure. Every table with a column `org_id` is here or goes with one that is, but for the audit
- * log, which stays for the administrator, and `org_owners`, which goes last: `test/contract/orgs/erasure.ts` reads the
- * catalog. First what makes new rows, and what others want: names, then schedules.
+ * log, which stays for the administrator, and `org_owners`, which goes last: `test/contract/orgs/everyTable.ts`
+ * reads the catalog. First what makes new rows, and what others want: names, then schedules.
  */
 const orgSteps: ReadonlyArray<NamedStep> = [
   ["projects", table("projects")],

@@ -5,9 +5,9 @@ import { clientCredentials } from "../net/clientCredentials.ts"
 import { proveIdentity, readIdentity } from "../net/foreignTls.ts"
 import { type SafeResponse, SafeHttp } from "../net/SafeHttp.ts"
 
-/** Bytes of an answer's body that are read (contract 7). */
+/** Bytes of the body of an answer that are read. */
 const maxReadBytes = 64 * 1024
-/** Bytes of an answer's body that are kept (contract 7). */
+/** Bytes of the body of an answer that are kept, and shown with the attempt. */
 const maxKeptBytes = 4 * 1024
 
 /** The kept bytes as text that PostgreSQL can store, without a character that the end cuts in two. */
@@ -32,7 +32,7 @@ const failureOf = ({ status, truncated }: SafeResponse): AttemptOutcome["failure
 interface WebhookSenderOptions {
   /**
    * The deadline of an attempt, from the connection to the end of the body, and that of the token request before it;
-   * default 15 s (contract 7).
+   * default 15 s.
    */
   readonly timeout?: Duration.Input
 }

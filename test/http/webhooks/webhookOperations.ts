@@ -59,7 +59,7 @@ const wholeList = (
   mayBeEmpty: true,
 })
 
-/** Every operation of spec.md 4.2 and contract 7, copied from there and not from the definition under test. */
+/** Operations under /v1, written down here and not read from the definition under test. */
 export const webhookOperations = {
   createEndpoint: post(
     "webhooks/create",

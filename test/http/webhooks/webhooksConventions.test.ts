@@ -25,7 +25,7 @@ const expectError = (answer: WireAnswer, status: number, context = "") => {
   return (answer.json as { message: string }).message
 }
 
-/** Every field of every answer, from spec.md 4.2 and contract 7. */
+/** Every field of every answer, written down here and not read from the definition under test. */
 const fields: Record<WebhookOperationName, string> = {
   createEndpoint: "message,success,webhook_endpoint_id",
   listEndpoints: "webhook_endpoints",

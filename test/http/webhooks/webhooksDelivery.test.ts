@@ -50,7 +50,7 @@ for (const [database, server] of Object.entries(servers)) {
       yield* Effect.all([a.arrived(1), b.arrived(1)])
       const [atA, atB] = [a.received[0]!, b.received[0]!]
 
-      // The headers of contract 7, and those that HTTP itself needs.
+      // Our headers, and those that HTTP itself needs.
       const http = ["host", "connection", "content-length"]
       const ours = ["content-type", "user-agent", "x-webhook-signature", "x-event-type"]
       const standard = ["webhook-id", "webhook-timestamp", "webhook-signature"]
