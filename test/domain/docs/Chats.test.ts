@@ -79,7 +79,7 @@ describe("who may chat", () => {
     [Principal.Anonymous(), "Unauthorized"],
   ] as const
   for (const open of [false, true]) {
-    it.effect(`${open ? "open" : "guarded"} mode: who may ask`, () =>
+    it.effect(`${open ? "open" : "guarded"} mode`, () =>
       Effect.gen(function* () {
         for (const [caller, refused] of guarded) {
           const expected = open && caller._tag === "Anonymous" ? undefined : refused
