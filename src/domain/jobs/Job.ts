@@ -205,6 +205,14 @@ const Attempt = Schema.Int.check(
   examples: [1],
 })
 
+/** The fence of the report that ends an attempt, which may be repeated. */
+const EndedAttempt = Attempt.annotate({
+  description:
+    "The attempt of the claim. If it is not the running attempt of the job, nothing changes: the answer is a 200 if " +
+    "this attempt has reported the same outcome before, and else a 409. Absent: the report is accepted from any worker.",
+  examples: [1],
+})
+
 /** Lines of one request, and characters of a line. */
 const maxLines = 100
 const maxLineLength = 2_000
@@ -267,7 +275,7 @@ export const HeartbeatJob = Schema.Struct({
 }).annotate({ identifier: "HeartbeatJob" })
 export const CompleteJob = Schema.Struct({
   job_id: JobId,
-  attempt: Schema.optionalKey(Attempt),
+  attempt: Schema.optionalKey(EndedAttempt),
   result: jsonField("What the job has made"),
 }).annotate({ identifier: "CompleteJob" })
 export const CompleteJobs = Schema.Struct({
@@ -291,7 +299,7 @@ export const maxErrorLength = 10_000
 
 export const FailJob = Schema.Struct({
   job_id: JobId,
-  attempt: Schema.optionalKey(Attempt),
+  attempt: Schema.optionalKey(EndedAttempt),
   error: Text.check(atMost(maxErrorLength)).annotate({
     description: "Why the job failed, in a sentence.",
     examples: ["out of memory"],

@@ -154,8 +154,9 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       about.change(
         "Complete a job",
         "Queues the event job.completed. Completing the job again changes nothing: the first result stays. The " +
-          "response is 409 if the job failed or was canceled, or if the attempt is not running. When the org has no " +
-          "stored bytes left, a result of more than 1,000 bytes is a 409 limit_reached; the job stays as it is.",
+          "response is 409 if the job failed or was canceled, or if the attempt is not running and has not completed " +
+          "the job before. When the org has no stored bytes left, a result of more than 1,000 bytes is a 409 " +
+          "limit_reached; the job stays as it is.",
       ),
     ),
     HttpApiEndpoint.post("completeBatch", "/v1/jobs/complete-batch", {
@@ -188,7 +189,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
         "Queues the event job.failed. Failing the job again changes nothing: the first error stays. With retry, " +
           "the job is queued again after retry_delay_seconds, twice as long after each attempt and an hour at most, " +
           "until max_attempts; only the last failure makes an event. The response is 409 if the job was completed " +
-          "or canceled, or if the attempt is not running.",
+          "or canceled, or if the attempt is not running and has not reported the same before.",
       ),
     ),
     HttpApiEndpoint.post("cancel", "/v1/jobs/cancel", {

@@ -101,7 +101,7 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       .annotateMerge(
         about.change(
           "Create a webhook endpoint",
-          "From now on, the endpoint receives the events of the org's finished jobs.",
+          "From now on, an active endpoint receives every event of the org that its event_types, channels and filter match.",
         ),
       ),
     HttpApiEndpoint.post("list", "/v1/webhooks/list", {
