@@ -84,10 +84,14 @@ interface ImportedKey {
   readonly candidates: ReadonlyArray<ImportedHash>
 }
 
-/** What a key with a slow hash may begin with; the longest, which the fewest keys have, comes first. */
+/**
+ * What a key with a slow hash may begin with, which is visible ASCII; the longest, which the fewest keys have, comes
+ * first. PostgreSQL would refuse others with all that are looked up with them.
+ */
 const startsOf = (key: string) => {
   const lengths = Array.from({ length: startLengths.max - startLengths.min + 1 }, (_, n) => startLengths.max - n)
-  return lengths.filter((length) => length <= key.length).map((length) => key.slice(0, length))
+  const visible = /^[\x21-\x7e]*/.exec(key)![0]
+  return lengths.filter((length) => length <= visible.length).map((length) => key.slice(0, length))
 }
 
 /** A key takes half a kilobyte of memory. One with texts counts as one more for each so many characters of them. */
