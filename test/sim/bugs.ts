@@ -18,7 +18,7 @@ const apiKeys = "infrastructure/keys/apiKeysSql.ts"
 const keyCounters = "infrastructure/keys/keyCountersSql.ts"
 const keyCounter = "domain/keys/KeyCounter.ts"
 const leasedQuotas = "domain/keys/LeasedQuotas.ts"
-const finishJobs = "infrastructure/jobs/finishJobs.ts"
+const reportJobs = "infrastructure/jobs/reportJobs.ts"
 const jobRepository = "infrastructure/jobs/jobsSql.ts"
 const sweepJobs = "infrastructure/jobs/sweepJobs.ts"
 const workflows = "infrastructure/jobs/workflowsSql.ts"
@@ -202,18 +202,18 @@ export const bugs: ReadonlyArray<Bug> = [
     about: "What was read before a report is not compared with what is there.",
     edits: [
       [
-        finishJobs,
+        reportJobs,
         "AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt",
         "AND asked.was_status IS NOT NULL AND asked.was_attempt IS NOT NULL",
       ],
-      [finishJobs, "AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease", ""],
+      [reportJobs, "AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease", ""],
     ],
   },
   {
     name: "the first receiver gets nothing",
     corner: "jobs",
     about: "The deliveries of a finished job begin with the second endpoint.",
-    edits: [[finishJobs, "to.slice(0, inline)", "to.slice(1, inline)"]],
+    edits: [[reportJobs, "to.slice(0, inline)", "to.slice(1, inline)"]],
   },
   {
     name: "an expired lease is forgotten",
@@ -241,7 +241,7 @@ export const bugs: ReadonlyArray<Bug> = [
     about: "A job that ends stays in the queue.",
     edits: [
       [
-        finishJobs,
+        reportJobs,
         "DELETE FROM jobs USING asked WHERE",
         "UPDATE jobs SET status = 'queued', lease_expires_at = NULL FROM asked WHERE",
       ],
@@ -697,11 +697,11 @@ export const bugs: ReadonlyArray<Bug> = [
     race: "complete a job with the fence, claim it again",
     edits: [
       [
-        finishJobs,
+        reportJobs,
         "AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt",
         "AND asked.was_status IS NOT NULL AND asked.was_attempt IS NOT NULL",
       ],
-      [finishJobs, "AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease", ""],
+      [reportJobs, "AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease", ""],
     ],
   },
 
@@ -790,7 +790,7 @@ export const bugs: ReadonlyArray<Bug> = [
     corner: "jobs",
     edits: [
       [
-        "infrastructure/jobs/finishJobs.ts",
+        "infrastructure/jobs/reportJobs.ts",
         "      AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt\n      AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease",
         "      AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt",
       ],

@@ -17,7 +17,7 @@ import {
 export const JobStatus = Schema.Literals(["queued", "running", "completed", "failed", "canceled"])
 export type JobStatus = typeof JobStatus.Type
 /** The state of a job in responses. */
-export const JobState = JobStatus.annotate({ description: "The state of the job." })
+export const StoredJobStatus = JobStatus.annotate({ description: "The state of the job." })
 /** The end of a job in responses. */
 export const FinishedAt = Schema.NullOr(time("When it was completed, failed or canceled. null: it is not finished."))
 
@@ -356,7 +356,7 @@ export const sharedFields = {
 export const Job = Schema.Struct({
   job_id: JobId,
   workflow: StoredWorkflowName,
-  status: JobState,
+  status: StoredJobStatus,
   ...sharedFields,
   run_at: Schema.NullOr(Timestamp).annotate({
     description: "No claim takes the job before this time. null: it was queued without a delay.",

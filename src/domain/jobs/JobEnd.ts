@@ -214,7 +214,7 @@ const decideEnded = (job: JobState, report: Ended, { nonce, now }: Decided): Res
   return Result.succeed(retry ? retryOrFinish(job, outcome, now, nonce) : finish(job, outcome))
 }
 
-const decideExpired = (job: JobState, now: DateTime.Utc): Result.Result<JobDecision, Conflict> => {
+const decideLeaseExpired = (job: JobState, now: DateTime.Utc): Result.Result<JobDecision, Conflict> => {
   if (job.status === "failed") return Result.succeed(unchanged)
   if (job.status === "completed") return Result.fail(otherOutcomeConflict())
   const hasExpired = job.lease_expires_at !== null && DateTime.isLessThanOrEqualTo(job.lease_expires_at, now)
@@ -232,7 +232,7 @@ export const decide = (job: JobState, report: JobReport, end: Decided): Result.R
     case "Ended":
       return decideEnded(job, report, end)
     case "LeaseExpired":
-      return decideExpired(job, end.now)
+      return decideLeaseExpired(job, end.now)
     case "Expired":
       return isExpired(job, end.now) ? Result.succeed(finish(job, expired)) : Result.fail(claimedConflict())
     case "Canceled":

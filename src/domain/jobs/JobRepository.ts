@@ -47,7 +47,7 @@ interface FoundJobs extends Found<Job> {
 }
 
 /** What became of a report. */
-export type ReportOutcome = Result.Result<ReportedChange, NotFound | Conflict | LimitReached>
+export type ReportOutcome<Changed = ReportedChange> = Result.Result<Changed, NotFound | Conflict | LimitReached>
 
 /** A heartbeat of a running job. */
 interface Heartbeat {

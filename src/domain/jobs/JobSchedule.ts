@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 import { Conflict } from "../Errors.ts"
-import { FinishedAt, jobFields, JobState, type JobStatus, sharedFields, StoredWorkflowName } from "./Job.ts"
+import { FinishedAt, jobFields, StoredJobStatus, type JobStatus, sharedFields, StoredWorkflowName } from "./Job.ts"
 import { atMost, CreatedAt, JobId, NonEmptyText, ScheduleId, Timestamp } from "../Schemas.ts"
 
 const Cron = NonEmptyText.check(atMost(255)).annotate({
@@ -86,7 +86,7 @@ export interface JobSchedule extends Schema.Schema.Type<typeof JobSchedule> {}
 
 export const LastJob = Schema.Struct({
   job_id: JobId,
-  status: JobState,
+  status: StoredJobStatus,
   created_at: CreatedAt,
   finished_at: FinishedAt,
 }).annotate({ identifier: "LastJob" })

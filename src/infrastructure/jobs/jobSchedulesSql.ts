@@ -33,7 +33,7 @@ import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/enforceLimits.ts"
 import type { JobTemplate } from "../../domain/jobs/JobTemplates.ts"
 import { insertJobs, templateColumns } from "./createJobs.ts"
-import { finishedJob } from "./finishJobs.ts"
+import { finishedJob } from "./reportJobs.ts"
 import { countReached } from "../../domain/orgs/OrgLimits.ts"
 import { pickDue } from "../orgs/pickDue.ts"
 

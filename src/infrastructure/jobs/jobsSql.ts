@@ -37,7 +37,7 @@ import * as Limits from "../orgs/enforceLimits.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { makeWalk, pickDue } from "../orgs/pickDue.ts"
 import * as InsertJob from "./createJobs.ts"
-import * as ReportJob from "./finishJobs.ts"
+import * as ReportJobs from "./reportJobs.ts"
 import * as JobSweeps from "./sweepJobs.ts"
 import * as Workflows from "./workflowsSql.ts"
 import { queueOf } from "./countJobs.ts"
@@ -91,7 +91,7 @@ export const layer = Layer.effect(
     const usage = yield* OrgUsage
     const bytes = yield* Limits.makeBytes
     const insert = yield* InsertJob.make
-    const report = yield* ReportJob.make
+    const report = yield* ReportJobs.make
     const sweeps = yield* JobSweeps.make
     const scope = yield* Effect.scope
     const nowMillis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
@@ -135,7 +135,7 @@ export const layer = Layer.effect(
     const findJob = (orgId: string, jobId: string) => sql`
       SELECT ${sql.literal(`${columnsIn("jobs")}, attempt_log, steps`)} FROM jobs WHERE id = ${jobId}
         AND ${isOfOrg(sql, orgId)}
-      UNION ALL ${ReportJob.finishedJob(
+      UNION ALL ${ReportJobs.finishedJob(
         sql,
         orgId,
         sql`${jobId}`,
@@ -181,11 +181,11 @@ export const layer = Layer.effect(
           SELECT attempts_before + (retry ->> 'attempts')::int FROM workflows w
           WHERE w.org_id = jobs.org_id AND w.workflow = jobs.workflow), max_attempts) AS max_attempts`
       const { next, picked } = pickDue(sql, runningJobs, columns, batch, since)
-      const isQueued = sql`attempt < max_attempts AND ${ReportJob.keepsKey(sql, "picked")}`
+      const isQueued = sql`attempt < max_attempts AND ${ReportJobs.keepsKey(sql, "picked")}`
       const ofKey = sql`job_keys k WHERE k.org_id = picked.org_id AND k.workflow = picked.workflow
         AND k.key = unique_key`
       const [error, at] = [sql`${leaseExpired.error}::text`, sql`${date(now)}::timestamptz`]
-      const expiredAttempt = ReportJob.loggedAttempt(sql, "jobs", error, at)
+      const expiredAttempt = ReportJobs.loggedAttempt(sql, "jobs", error, at)
       return sql<ExpiredRow>`
         ${picked}, taken AS MATERIALIZED (
           -- Without those whose key another transaction holds: the leases of other orgs do not wait for it.
@@ -193,7 +193,7 @@ export const layer = Layer.effect(
             OR (SELECT true FROM ${ofKey} LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
         ), with_attempts AS (
           SELECT * FROM taken WHERE attempt < max_attempts
-        ), ${ReportJob.keptKeys(sql, "with_attempts")}, queued AS (
+        ), ${ReportJobs.keptKeys(sql, "with_attempts")}, queued AS (
           UPDATE jobs SET status = 'queued', lease_expires_at = NULL, updated_at = ${date(now)},
             attempt_log = ${expiredAttempt}
           WHERE id = ANY(ARRAY(SELECT id FROM picked WHERE ${isQueued}))
@@ -325,9 +325,9 @@ export const layer = Layer.effect(
             FROM unnest(${ids}, ${integers(jobs.map((job) => job.attempt))}) AS claimed (id, attempt)
             WHERE claimed.id = jobs.id)
           ORDER BY id FOR UPDATE
-        ), ${ReportJob.keptKeys(sql, "claimed_jobs")}
+        ), ${ReportJobs.keptKeys(sql, "claimed_jobs")}
         UPDATE jobs SET status = 'queued', attempt = attempt - 1, lease_expires_at = NULL, updated_at = ${date(now)}
-        WHERE id = ANY(ARRAY(SELECT id FROM claimed_jobs)) AND ${ReportJob.keepsKey(sql, "jobs")}
+        WHERE id = ANY(ARRAY(SELECT id FROM claimed_jobs)) AND ${ReportJobs.keepsKey(sql, "jobs")}
         RETURNING org_id AS "orgId", workflow, priority, id`
     }
 
@@ -430,7 +430,7 @@ export const layer = Layer.effect(
       lines: (orgId, jobId) =>
         sql`
           SELECT lines FROM jobs WHERE id = ${jobId} AND ${isOfOrg(sql, orgId)}
-          UNION ALL ${ReportJob.finishedJob(sql, orgId, sql`${jobId}`, "lines")} LIMIT 1`.pipe(
+          UNION ALL ${ReportJobs.finishedJob(sql, orgId, sql`${jobId}`, "lines")} LIMIT 1`.pipe(
           decodeLines,
           orUnavailable,
           Effect.flatMap(([job]) => (job === undefined ? Effect.fail(jobNotFound()) : Effect.succeed(job.lines))),

@@ -20,7 +20,7 @@ import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/enforceLimits.ts"
 import { endFilterSweep, filterSweeps, startFilterSweep } from "../filterSweeps.ts"
-import { finishedJob, loggedAttempt } from "./finishJobs.ts"
+import { finishedJob, loggedAttempt } from "./reportJobs.ts"
 import { jobPositions, type QueuedJob } from "./jobPositions.ts"
 
 type Sql = SqlClient.SqlClient

@@ -57,7 +57,7 @@ const tricks: Readonly<Record<string, Trick>> = {
   "the org of jobs and keys is an expression": {
     tests: [statementPlans, boundedReads],
     indexes: ["api_keys_by_external_id", "api_keys_by_project"],
-    uses: { "${} || ''": ["database/fragments.ts"], "org_id || ''": ["jobs/finishJobs.ts"] },
+    uses: { "${} || ''": ["database/fragments.ts"], "org_id || ''": ["jobs/reportJobs.ts"] },
   },
   "the name of a key with its org": {
     tests: [statementPlans],

@@ -1,7 +1,7 @@
 import { Array as Arr, DateTime, Effect, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
-import type { Conflict, LimitReached, NotFound } from "../../domain/Errors.ts"
+import type { Conflict, NotFound } from "../../domain/Errors.ts"
 import {
   decide,
   type JobDecision,
@@ -14,7 +14,7 @@ import {
   withRetried,
 } from "../../domain/jobs/JobEnd.ts"
 import { maxLoggedAttempts, maxLoggedError } from "../../domain/jobs/Job.ts"
-import { jobNotFound } from "../../domain/jobs/JobRepository.ts"
+import { jobNotFound, type ReportOutcome } from "../../domain/jobs/JobRepository.ts"
 import { jobEventBody, jobEventType } from "../../domain/webhooks/Event.ts"
 import { type Candidate, receivers } from "../../domain/webhooks/EventPatterns.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
@@ -45,18 +45,21 @@ const isShared = (report: JobReport) => {
   return [error, mapped_stack, result].every(isShort)
 }
 
-/** Reports about jobs. The reports about jobs of one org at the same time share their statements. */
+/**
+ * Writes what is reported about jobs: finishes, cancels or queues them again. The reports about jobs of one org at the
+ * same time share their statements.
+ */
 export const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const random = yield* SecureRandom.SecureRandom
   const usage = yield* OrgUsage
   const bytes = yield* Limits.makeBytes
-  const count = (orgId: string, outcomes: ReadonlyMap<Reported, ReportOutcome>) => {
+  const count = (orgId: string, outcomes: ReadonlyMap<Reported, ReportOutcome<Written>>) => {
     for (const outcome of outcomes.values()) if (Result.isSuccess(outcome)) usage.addBytes(orgId, outcome.success.bytes)
     usage.notePending(orgId)
   }
   const run =
-    (orgId: string): RunTogether<Reported, ReportOutcome> =>
+    (orgId: string): RunTogether<Reported, ReportOutcome<Written>> =>
     (all) =>
       bytes
         .growing(orgId, (mayGrow) =>
@@ -146,7 +149,7 @@ export const make = Effect.gen(function* () {
     orgId: string,
     reports: ReadonlyArray<Reported>,
   ) {
-    const outcomes = new Map<Reported, ReportOutcome>()
+    const outcomes = new Map<Reported, ReportOutcome<Written>>()
     const missed = new Set<string>()
     let open = reports
     while (open.length > 0) {
@@ -373,9 +376,6 @@ interface Reported {
   readonly end: JobEnd
   readonly report: JobReport
 }
-
-/** What became of a report. */
-type ReportOutcome = Result.Result<Written, NotFound | Conflict | LimitReached>
 
 interface Row extends Omit<ReportedJob, "lease_expires_at" | "expires_at"> {
   /** `null`: there is no such job. */
