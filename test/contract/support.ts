@@ -84,7 +84,7 @@ export const insertOrg = Effect.fnUntraced(function* (name = "Acme", orgId?: str
 
 export const insertProject = Effect.fnUntraced(function* (orgId: string | undefined, name = "docs") {
   const projects = yield* ProjectRepository
-  const project = { projectId: yield* newId, name, orgId, defaultOrgId: yield* newId, now: at(0) }
+  const project = { projectId: yield* newId, name, orgId, newOrgId: yield* newId, now: at(0) }
   return yield* projects.insert(project, newEntry())
 })
 
@@ -166,7 +166,7 @@ export const register = Effect.fnUntraced(function* (
   run: CiRun,
   options: { seconds?: number; link?: boolean; rules?: Partial<RegistrationRules> } = {},
 ) {
-  const ids = { deploymentId: yield* newId, projectId: yield* newId, defaultOrgId: yield* newId }
+  const ids = { deploymentId: yield* newId, newProjectId: yield* newId, newOrgId: yield* newId }
   const now = at(options.seconds ?? 0)
   const allowedOwners = options.link === true ? "linked" : "any"
   const rules = { ...anyRules, allowedOwners, ...options.rules } as const

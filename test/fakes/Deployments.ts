@@ -76,13 +76,13 @@ export const layer = Layer.effect(
           : [],
       )
 
-    const newProject = ({ run, projectId, now }: NewDeployment, orgId: string): StoredProject => {
+    const newProject = ({ run, newProjectId, now }: NewDeployment, orgId: string): StoredProject => {
       const taken = new Set([...projects.values()].map(({ row }) => row.subdomain))
       let n = 1
-      const wanted = () => subdomainFor(run.owner, run.repo, n, projectId)
+      const wanted = () => subdomainFor(run.owner, run.repo, n, newProjectId)
       while (taken.has(wanted())) n++
       const row = {
-        projectId,
+        projectId: newProjectId,
         orgId,
         name: run.repo,
         subdomain: wanted(),
@@ -132,7 +132,7 @@ export const layer = Layer.effect(
     const register = Effect.fnUntraced(function* (
       deployment: NewDeployment,
     ): Effect.fn.Return<Registered, LimitReached> {
-      const { defaultOrgId, now, rules, run } = deployment
+      const { newOrgId, now, rules, run } = deployment
       const found = findLinked(deployment)
       const owningOrg = findOwningOrg(deployment)
       const linked = found && toLinked(found)
@@ -144,7 +144,7 @@ export const layer = Layer.effect(
       if (admission._tag === "Refuse") return { _tag: "Refused", reason: admission.reason }
       let stored = found
       if (admission._tag === "Create") {
-        const orgId = admission.orgId ?? defaultOrg(world, defaultOrgId, now)
+        const orgId = admission.orgId ?? defaultOrg(world, newOrgId, now)
         yield* needRoom(world, "projects", orgId)
         stored = newProject(deployment, orgId)
         projects.set(stored.row.projectId, stored)

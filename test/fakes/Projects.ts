@@ -48,9 +48,9 @@ export const layer = Layer.effect(
     const unlinked = { provider: "github", pins: noPins, proved: nothingProved }
 
     return ProjectRepository.of({
-      insert: ({ projectId, name, orgId, defaultOrgId, now }, entry) =>
+      insert: ({ projectId, name, orgId, newOrgId, now }, entry) =>
         Effect.gen(function* () {
-          const org = orgId ?? defaultOrg(world, defaultOrgId, now)
+          const org = orgId ?? defaultOrg(world, newOrgId, now)
           if (!orgs.has(org)) return yield* orgNotFound()
           yield* needRoom(world, "projects", org)
           keepEntry(world, org, entry)

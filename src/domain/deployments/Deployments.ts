@@ -14,7 +14,7 @@ import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { Project } from "../projects/Project.ts"
 
-/** What the operator has configured about registrations. */
+/** The rules of registrations as a service. */
 export class RegistrationPolicy extends Context.Service<RegistrationPolicy, RegistrationRules>()(
   "gatehouse/domain/Deployments/RegistrationPolicy",
 ) {
@@ -27,12 +27,14 @@ export class RegistrationPolicy extends Context.Service<RegistrationPolicy, Regi
 export interface NewDeployment {
   readonly run: CiRun
   readonly deploymentId: string
-  readonly projectId: string
-  readonly defaultOrgId: string
+  /** The id of the project, if the run makes one. */
+  readonly newProjectId: string
+  /** The id of the default org, if the run makes that. */
+  readonly newOrgId: string
   readonly now: DateTime.Utc
   readonly rules: RegistrationRules
   /**
-   * The event `deployment.registered`. Its body names `projectId`, in whose place the repository puts the linked
+   * The event `deployment.registered`. Its body names `newProjectId`, in whose place the repository puts the linked
    * project.
    */
   readonly event?: ServiceEvent | undefined
@@ -102,19 +104,19 @@ export class Deployments extends Context.Service<Deployments>()("gatehouse/domai
 
     return {
       /** Returns the run of a CI token. `register` decides whether its repository may register. */
-      admit: Effect.fn("Deployments.admit")(function* (token: Redacted.Redacted<string> | undefined) {
+      verify: Effect.fn("Deployments.verify")(function* (token: Redacted.Redacted<string> | undefined) {
         if (token === undefined) return yield* ciTokenNeeded()
         return yield* tokens.verify(token)
       }),
 
-      /** Registers a run that `admit` returned. */
+      /** Registers a run that `verify` returned. */
       register: Effect.fn("Deployments.register")(function* (run: CiRun) {
         const [deploymentId, newProjectId, now] = [yield* random.ulid, yield* random.ulid, yield* DateTime.now]
         const registered = yield* repository.register({
           run,
           deploymentId,
-          projectId: newProjectId,
-          defaultOrgId: yield* random.ulid,
+          newProjectId,
+          newOrgId: yield* random.ulid,
           now,
           event: yield* makeServiceEvent(random, registeredBy(run, deploymentId, newProjectId), now),
           rules,

@@ -17,7 +17,7 @@ export interface NewProject {
   readonly name: string
   readonly orgId: string | undefined
   /** The id of the default org, in case the project creates it. */
-  readonly defaultOrgId: string
+  readonly newOrgId: string
   readonly now: DateTime.Utc
 }
 
@@ -132,7 +132,7 @@ export class Projects extends Context.Service<Projects>()("gatehouse/domain/Proj
         const { name } = input
         const projectId = yield* random.ulid
         const orgId = input.orgId ?? ownOrg
-        const project = { projectId, name, orgId, defaultOrgId: yield* random.ulid, now: yield* DateTime.now }
+        const project = { projectId, name, orgId, newOrgId: yield* random.ulid, now: yield* DateTime.now }
         const entry = yield* audit.entry({ action: "project.create", target: projectId, details: { name } })
         return yield* repository.insert(project, entry)
       }, Effect.withSpan("Projects.create")),

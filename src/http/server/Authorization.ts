@@ -180,7 +180,7 @@ const makePlatform = Effect.gen(function* () {
     if (admits === "ciRun") {
       const credential = yield* Credentials.read(request.headers)
       const token = credential?.bearer === true ? credential.token : undefined
-      return { principal: Principal.CiRun({ run: yield* deployments.admit(token) }) }
+      return { principal: Principal.CiRun({ run: yield* deployments.verify(token) }) }
     }
     const caller = yield* toCaller(request, isSignIn(request) ? "console" : "api")
     if (admits === "credential" && caller.principal._tag === "Anonymous" && !open) return yield* noCredential()

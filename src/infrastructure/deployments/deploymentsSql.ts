@@ -85,7 +85,7 @@ export const layer = Layer.effect(
      * @param version the version of a project that is not locked: the run is recorded only if the project still has it
      */
     const recordRun = (
-      { run, deploymentId, projectId, now, event }: NewDeployment,
+      { run, deploymentId, newProjectId, now, event }: NewDeployment,
       { id, orgId }: Pick<LinkedProject, "id" | "orgId">,
       { previewReason, defaultBranch, becomesCurrent, newest }: RunEffects,
       version?: string,
@@ -114,7 +114,7 @@ export const layer = Layer.effect(
             sql,
             event,
             sql`(SELECT org_id AS "orgId", project_id FROM recorded)`,
-            (body) => sql`replace(${body}, ${projectId}, project_id)`,
+            (body) => sql`replace(${body}, ${newProjectId}, project_id)`,
           )}
           UPDATE projects SET repository_id = ${run.repositoryId}, issuer = ${run.issuer},
             host_provider = ${run.provider},
@@ -134,23 +134,24 @@ export const layer = Layer.effect(
 
     /** Creates a project for a repository, with the first free subdomain of its name. */
     const createProject = Effect.fnUntraced(function* (
-      { run, projectId, defaultOrgId, now }: NewDeployment,
+      { run, newProjectId, newOrgId, now }: NewDeployment,
       owningOrg: string | null,
     ) {
       const at = date(now)
-      const orgId = owningOrg ?? (yield* defaultOrg(sql, defaultOrgId, at))
+      const orgId = owningOrg ?? (yield* defaultOrg(sql, newOrgId, at))
       const create = Effect.gen(function* () {
         for (let n = 1; ; n++) {
           const [created] = yield* sql`
             INSERT INTO projects (id, org_id, name, subdomain, created_at, updated_at)
-            VALUES (${projectId}, ${orgId}, ${run.repo}, ${subdomainFor(run.owner, run.repo, n, projectId)}, ${at}, ${at})
+            VALUES (${newProjectId}, ${orgId}, ${run.repo}, ${subdomainFor(run.owner, run.repo, n, newProjectId)},
+              ${at}, ${at})
             ON CONFLICT (subdomain) DO NOTHING
             RETURNING id`
           if (created !== undefined) return
         }
       })
       yield* limit.within(Limits.orgOwner(sql, orgId), { bytes: newRowBytes(run) }, create)
-      return { id: projectId, orgId }
+      return { id: newProjectId, orgId }
     })
 
     /**
@@ -190,6 +191,7 @@ export const layer = Layer.effect(
       const { now, rules, run } = deployment
       const seen = yield* findSeenProject(deployment)
       if (seen === undefined || provesOwner(run, seen.owningOrg)) return undefined
+      // `ownerIds` decide about links by name alone, and a run has proved the id of this one.
       const admission = admitRun(rules, run, { linked: seen.linked, owningOrg: seen.owningOrg, ownerIds: [] })
       if (admission._tag !== "Record") return undefined
       const effects = effectsOf(rules, run, admission.project, now)

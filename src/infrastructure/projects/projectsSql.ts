@@ -54,7 +54,7 @@ const makeInsert = Effect.gen(function* () {
       RETURNING id, ${projectColumns(sql)}`,
   )
 
-  return ({ projectId, name, orgId, defaultOrgId, now }: NewProject, entry: AuditEntry) => {
+  return ({ projectId, name, orgId, newOrgId, now }: NewProject, entry: AuditEntry) => {
     const insertInto = (org: string | null) => {
       const owner = {
         key: org ?? "the default org",
@@ -64,7 +64,7 @@ const makeInsert = Effect.gen(function* () {
         insertInBatch({ id: projectId, name, orgId: org, now, ...beside }, entry),
       )
     }
-    const ensureOrg = defaultOrg(sql, defaultOrgId, date(now))
+    const ensureOrg = defaultOrg(sql, newOrgId, date(now))
     const insertIntoDefault = Effect.flatMap(insertInto(null), (project) =>
       project === undefined
         ? ensureOrg.pipe(Effect.flatMap(insertInto), sql.withTransaction, orUnavailable)

@@ -77,7 +77,7 @@ export const auditLog = (it: It) => {
     const { orgId: defaultOrgId } = yield* insertProject(undefined)
     for (const orgId of [org.orgId, defaultOrgId]) {
       const named = orgId === defaultOrgId ? undefined : orgId
-      const project = { projectId: yield* newId, name: "docs", orgId: named, defaultOrgId: "unused", now: at(0) }
+      const project = { projectId: yield* newId, name: "docs", orgId: named, newOrgId: "unused", now: at(0) }
       yield* assertAudited(orgId, (entry) => projects.insert(project, entry), stateOf(orgId))
     }
 

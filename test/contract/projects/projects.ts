@@ -120,7 +120,7 @@ export const projects = (it: It) => {
     const before = yield* newId
     const ids = [yield* newId, yield* newId, yield* newId, yield* newId]
     for (const projectId of ids.toReversed()) {
-      const project = { projectId, name: "docs", orgId, defaultOrgId: yield* newId, now: at(0) }
+      const project = { projectId, name: "docs", orgId, newOrgId: yield* newId, now: at(0) }
       yield* repository.insert(project, newEntry())
     }
     const others = [yield* insertProject(foreign.orgId), yield* insertProject(foreign.orgId)]

@@ -170,7 +170,7 @@ for (const database of ["embedded", "postgres"] as const) {
         const projects = yield* ProjectRepository
         const repository = newRepository()
         const project = yield* projects.insert(
-          { projectId: yield* newId, name: "docs", orgId, defaultOrgId: yield* newId, now },
+          { projectId: yield* newId, name: "docs", orgId, newOrgId: yield* newId, now },
           newEntry(),
         )
         const linked = { hostOwner: repository.owner, hostRepo: repository.repo }
@@ -179,10 +179,10 @@ for (const database of ["embedded", "postgres"] as const) {
         const run = push(repository)
         const rules = { ...anyRules, allowedOwners: "linked" } as const
         for (let times = 0; times < 2; times++) {
-          const [deploymentId, projectId] = [yield* newId, yield* newId]
-          const data = { deployment_id: deploymentId, project_id: projectId }
+          const [deploymentId, newProjectId] = [yield* newId, yield* newId]
+          const data = { deployment_id: deploymentId, project_id: newProjectId }
           const event = yield* makeServiceEvent(random, { type: "deployment.registered", data }, now)
-          const ids = { deploymentId, projectId, defaultOrgId: yield* newId }
+          const ids = { deploymentId, newProjectId, newOrgId: yield* newId }
           yield* DeploymentRepository.use((all) => all.register({ run, ...ids, now, event, rules }))
         }
         yield* sweep

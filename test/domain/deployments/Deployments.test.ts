@@ -15,7 +15,7 @@ const push = githubClaims("https://issuer.example", "aud", 0)
 const pullRequest = { event_name: "pull_request", ref: "refs/pull/42/merge", head_ref: "fix", base_ref: "main" }
 const register = (overrides: Record<string, unknown> = {}) =>
   Deployments.use((deployments) =>
-    Effect.flatMap(deployments.admit(tokenOf({ ...push, ...overrides })), deployments.register),
+    Effect.flatMap(deployments.verify(tokenOf({ ...push, ...overrides })), deployments.register),
   )
 
 const owners = (...names: ReadonlyArray<string>) => names.map((name) => parseOwner(name)!)
@@ -81,7 +81,7 @@ describe("registering a run", () => {
 
   it.effect("needs a token", () =>
     Effect.gen(function* () {
-      const refusal = yield* failureOf((yield* Deployments).admit(undefined))
+      const refusal = yield* failureOf((yield* Deployments).verify(undefined))
       assert.include(refusal, `"code":"unauthorized"`)
       assert.include(refusal, "Authorization: Bearer")
     }).pipe(Effect.provide(services())),
