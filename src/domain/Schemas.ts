@@ -109,6 +109,9 @@ const isMoment = (text: string) => {
 /** Whether the year has four digits in UTC: the zone can move it below 0000 or above 9999. */
 const hasPlainYear = (time: DateTime.DateTime) => /^\d{4}-/.test(DateTime.formatIso(time))
 
+/** The earliest time that a request or a response has. */
+export const earliestTime = DateTime.makeUnsafe("0000-01-01T00:00:00.000Z")
+
 /** What a time must be. */
 export const expectedTime = "an ISO 8601 time with a zone, as in 2026-11-20T17:00:00.000Z"
 

@@ -3,6 +3,7 @@ import { InvalidRequest } from "../Errors.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { managedScope, orgNotFound, OrgScope, requireAdministrator } from "../Principal.ts"
 import { countIntervals, type Every, fill, intervalsOf, type Measure, rankOf, startOf } from "./Activity.ts"
+import { earliestTime } from "../Schemas.ts"
 import { ActivityRepository } from "./ActivityRepository.ts"
 
 const maxIntervals = 1_000
@@ -68,7 +69,7 @@ export class Activities extends Context.Service<Activities>()("gatehouse/domain/
         const scope = yield* scopeOf(orgId)
         const now = yield* DateTime.now
         const to = range.to ?? now
-        const from = range.from ?? DateTime.subtractDuration(to, defaultRange[every])
+        const from = range.from ?? DateTime.max(earliestTime, DateTime.subtractDuration(to, defaultRange[every]))
         const number = countIntervals(every, from.epochMilliseconds, to.epochMilliseconds)
         if (number === 0) return yield* new InvalidRequest({ error: "from must be before to." })
         if (number > maxIntervals) {

@@ -2,7 +2,7 @@ import { Context, DateTime, Effect, Layer, Schema } from "effect"
 import { InvalidRequest, type Unavailable } from "../Errors.ts"
 import { requireKeys, requireOrg } from "../Principal.ts"
 import { RetentionDays } from "../Retention.ts"
-import { howMany, time } from "../Schemas.ts"
+import { earliestTime, howMany, time } from "../Schemas.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { ApiKeyRepository } from "./ApiKeyRepository.ts"
 import { removeInBatches } from "../removeInBatches.ts"
@@ -187,7 +187,10 @@ const intervalOf = Effect.fnUntraced(function* ({ every = "hour", from, to }: Us
   // Now belongs to the current interval.
   const until = to === undefined ? DateTime.toEpochMillis(yield* DateTime.now) + 1 : DateTime.toEpochMillis(to)
   // The 24 hours that end with the current one.
-  const since = from === undefined ? until - 1 - 23 * hourMillis : DateTime.toEpochMillis(from)
+  const since = Math.max(
+    earliestTime.epochMilliseconds,
+    from === undefined ? until - 1 - 23 * hourMillis : DateTime.toEpochMillis(from),
+  )
   const first = Math.floor(since / millis)
   const end = Math.ceil(until / millis)
   if (until <= since) return yield* new InvalidRequest({ error: "to must be after from." })
