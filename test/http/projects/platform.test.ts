@@ -193,7 +193,7 @@ for (const [database, server] of Object.entries(servers)) {
         const limited = yield* ask("bad")
         expect([limited.status, Object.keys(limited.json as object)]).toEqual([429, ["error", "code"]])
         expect(limited.json).toMatchObject({ code: "too_many_requests" })
-        expect(Number(limited.headers["retry-after"])).toBeGreaterThan(50)
+        expect(Number(limited.headers["retry-after"])).toBeGreaterThan(0)
         expect(Number(limited.headers["retry-after"])).toBeLessThanOrEqual(60)
         // The address of the connection counts, because there is no proxy here.
         const forged = { "x-forwarded-for": "203.0.113.9" }
