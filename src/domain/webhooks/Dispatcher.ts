@@ -83,7 +83,7 @@ const settle = Effect.fnUntraced(function* (
   outcome: AttemptOutcome,
 ) {
   const now = yield* DateTime.now
-  const { failingSince, failures, attemptsSinceResend } = delivery
+  const { attemptsSinceResend, endpointId, failingSince, failures } = delivery
   const decision = decideRetry(
     outcome,
     yield* delayAfter(
@@ -92,6 +92,7 @@ const settle = Effect.fnUntraced(function* (
     ),
     parseRetryAfter(outcome.retryAfter, DateTime.toEpochMillis(now)),
     failingSince === null ? undefined : { duration: DateTime.distance(failingSince, now), failures: failures + 1 },
+    endpointId === null,
   )
   const nextAttemptAt =
     decision._tag === "Retry" ? DateTime.add(now, { milliseconds: Math.round(Duration.toMillis(decision.wait)) }) : null

@@ -44,24 +44,28 @@ export const isDelivered = ({ status, failure }: AttemptOutcome) =>
 export const wasSent = ({ failure }: AttemptOutcome) => failure?.kind !== "secret"
 
 /**
- * Decides about a delivery after an attempt. A 2xx delivers it. A 410 (RFC 9110, 15.5.11) or five days of failures
- * deactivate the endpoint. Any other outcome is a retry after the schedule's wait, which `Retry-After` of a 429 or 503
+ * Decides about a delivery after an attempt. A 2xx delivers it. A 410 (RFC 9110, 15.5.11) ends it, and like five days
+ * of failures deactivates the endpoint; a callback has none. Any other outcome is a retry after the schedule's wait, which `Retry-After` of a 429 or 503
  * can lengthen.
  *
  * @param wait the schedule's wait before the next attempt; `undefined` after the last attempt
  * @param retryAfter the response's `Retry-After`
  * @param failing the endpoint's failures including this attempt; `undefined` for a callback, and for an endpoint whose
  *   last attempt succeeded
+ * @param isCallback whether the receiver is a URL of one job, and no endpoint
  */
 export const decideRetry = (
   outcome: AttemptOutcome,
   wait: Duration.Duration | undefined,
   retryAfter: Duration.Duration | undefined,
   failing: Failing | undefined,
+  isCallback = false,
 ): RetryDecision => {
   const { status, failure } = outcome
   if (isDelivered(outcome)) return { _tag: "Delivered" }
-  if (status === 410 && failure === null) return { _tag: "Deactivate", reason: "gone" }
+  if (status === 410 && failure === null) {
+    return isCallback ? { _tag: "Exhausted" } : { _tag: "Deactivate", reason: "gone" }
+  }
   if (wasSent(outcome) && failing !== undefined && failsTooLong(failing)) {
     return { _tag: "Deactivate", reason: "failing" }
   }

@@ -247,7 +247,7 @@ const receiverChanges = (
     } else if (!receiver.failing || working.has(id) || receiver.failures < minFailuresToDeactivate) {
       failing.set(id, (failing.get(id) ?? 0) + 1)
     }
-    if (decision._tag === "Deactivate" && delivery.endpointId !== null) ending.push({ ...record, decision })
+    if (decision._tag === "Deactivate") ending.push({ ...record, decision })
   }
   return working.size + failing.size + ending.length === 0 ? undefined : { working, failing, ending }
 }

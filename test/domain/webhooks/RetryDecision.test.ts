@@ -47,6 +47,12 @@ describe("decideRetry", () => {
     }
   })
 
+  it("a callback whose receiver is gone has no attempt left, so that its org is told: no endpoint is", () => {
+    for (const left of [wait, undefined])
+      assert.deepEqual(decideRetry(answer(410), left, undefined, undefined, true), exhausted)
+    assert.deepEqual(decideRetry(answer(500), wait, undefined, undefined, true), retry())
+  })
+
   it("a secret that cannot be decrypted is retried to the end, and deactivates no endpoint", () => {
     assert.deepEqual(
       decideRetry(failure("secret"), wait, undefined, { duration: Duration.days(50), failures: 50 }),
