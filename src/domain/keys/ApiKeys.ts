@@ -207,7 +207,17 @@ export class ApiKeys extends Context.Service<ApiKeys>()("gatehouse/domain/ApiKey
         }
       }),
 
-      ...checks,
+      // Who has a key, and whether it may be used: `KeyChecks.ts`.
+      recognize: checks.recognize,
+      authenticate: checks.authenticate,
+      authenticateHash: checks.authenticateHash,
+      validate: checks.validate,
+      tryValidate: checks.tryValidate,
+      authorize: checks.authorize,
+      tryAuthorize: checks.tryAuthorize,
+      flushUsage: checks.flushUsage,
+      returnIdleQuotas: checks.returnIdleQuotas,
+      returnQuotas: checks.returnQuotas,
     }
   }),
 }) {

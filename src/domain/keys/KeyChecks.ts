@@ -288,7 +288,9 @@ export const make = Effect.gen(function* () {
   /**
    * Finds a key, and takes a use of it.
    *
-   * @param limit limits the failures of an anonymous caller, by its address
+   * @param address in whose turns slow hashes are computed, and whose failures `limit` counts: the caller's, or the
+   *   client's that a caller with a credential names
+   * @param limit limits failures by their address; `undefined` for a caller with a credential
    */
   const takeUse = Effect.fnUntraced(function* (
     key: Redacted.Redacted<string>,
@@ -297,14 +299,15 @@ export const make = Effect.gen(function* () {
     limit: ReturnType<typeof failureLimit> | undefined,
   ) {
     const counted = (outcome: ValidationOutcome, source: ValidationSource) => Effect.sync(() => count(outcome, source))
-    const failed = limit === undefined ? Effect.void : limit.take(address)
+    // Also refuses, when the address has used up its failures.
+    const takeFailure = limit === undefined ? Effect.void : limit.take(address)
     const { grant: found, source } = yield* find(Redacted.value(key), address).pipe(
       Effect.tapError(() => counted("unavailable", "database")),
-      Effect.tapError((error) => (error === noRoom ? failed : Effect.void)),
+      Effect.tapError((error) => (error === noRoom ? takeFailure : Effect.void)),
     )
     const grant = accept(found)
     if (grant !== undefined) return yield* useKey(grant, use, source)
-    yield* Effect.tapError(failed, () => counted("limited", source))
+    yield* Effect.tapError(takeFailure, () => counted("limited", source))
     count("invalid", source)
     return yield* notValid
   })
