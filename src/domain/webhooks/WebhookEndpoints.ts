@@ -42,131 +42,7 @@ import {
   WebhookEndpointRepository,
 } from "./WebhookEndpointRepository.ts"
 import { WebhookSender } from "./WebhookSender.ts"
-
-/** The encrypted new secret of an update; `undefined` when the request has none, or repeats the current one. */
-const newSecret = Effect.fnUntraced(function* (
-  repository: WebhookEndpointRepository["Service"],
-  cipher: Cipher["Service"],
-  orgId: string,
-  { id, signing_secret: secret }: typeof UpdateWebhookEndpoint.Type,
-  now: DateTime.Utc,
-) {
-  if (secret === undefined) return undefined
-  const { secrets } = yield* repository.findSigning(orgId, id, now)
-  // A current secret that cannot be decrypted does not prevent a new one.
-  const current = yield* Effect.option(
-    Effect.catchDefect(cipher.decrypt(secrets[0]!, id), () => Effect.fail("unreadable")),
-  )
-  if (Option.isSome(current) && Redacted.value(current.value) === secret) return undefined
-  return yield* cipher.encrypt(Redacted.make(secret), id)
-})
-
-const shortWordOrNumber = /^(?:[a-z]{1,3}|[A-Z]{1,3}|v?\d{1,4})$/
-const wordInOneCase = /^(?:[A-Z]?[a-z]{1,15}|[A-Z]{1,16})$/
-/** Letters by chance mostly have no vowel, or many consonants in a row. */
-const soundsLikeWord = /^(?!.*[^aeiouy]{5}).*[aeiouy]/i
-const maxDigits = 8
-const isReadable = (piece: string) =>
-  shortWordOrNumber.test(piece) || (wordInOneCase.test(piece) && soundsLikeWord.test(piece))
-
-/** The characters of a token that are shown: its first ones, which tell it from others. A short token shows none. */
-const kept = 4
-
-/** A part of a path; of one that may be a token, the first characters. */
-const shownPart = (part: string) => {
-  const isShort = part.length < 64 && part.replace(/\D/g, "").length <= maxDigits
-  if (part.length < 6 || (isShort && part.split(/[-._~]/).every(isReadable))) return part
-  return `${part.length < 2 * kept ? "" : part.slice(0, kept)}…`
-}
-
-/**
- * A URL without what may be a secret, for the audit log: its query is left out, and parts of its path that are no words
- * are cut.
- */
-export const withoutTokens = (url: string) => {
-  const { origin, pathname, search } = new URL(url)
-  const path = pathname.split("/").map(shownPart)
-  return `${origin}${path.join("/")}${search === "" ? "" : "?…"}`
-}
-
-const updateDetails = (
-  { url, active, description }: typeof UpdateWebhookEndpoint.Type,
-  before: { readonly url: string } | undefined,
-) => ({
-  ...(url === undefined || before === undefined || url === before.url
-    ? {}
-    : { host: new URL(url).host, url: withoutTokens(url), urlBefore: withoutTokens(before.url) }),
-  ...withoutUndefined({ active, description }),
-})
-
-type SettingFields = typeof CreateWebhookEndpoint.Type | typeof UpdateWebhookEndpoint.Type
-
-/**
- * The settings that a request names, with the headers encrypted for the endpoint. An absent field is absent in the
- * result.
- */
-const settingsOf = Effect.fnUntraced(function* (
-  cipher: Cipher["Service"],
-  checks: AuthChecks,
-  id: string,
-  input: SettingFields,
-) {
-  const { auth, channels, header_names, headers, ordered, payload, signature } = input
-  return withoutUndefined({
-    eventTypes: input.event_types,
-    headers: headers && {
-      stored: yield* cipher.encrypt(Redacted.make(JSON.stringify(headers)), id),
-      names: Object.keys(headers),
-    },
-    auth: auth && {
-      stored: yield* cipher.encrypt(Redacted.make(JSON.stringify(auth)), id),
-      shown: yield* checkAuth(checks, auth),
-    },
-    maxPerSecond: input.max_per_second,
-    ordered: ordered === null ? defaultSettings.ordered : ordered,
-    retryDelays: input.retry_delays,
-    signature: signature === null ? defaultSettings.signature : signature,
-    externalId: input.external_id,
-    metadata: input.metadata,
-    channels: channels && [...new Set(channels)],
-    filter: input.filter,
-    batch: input.batch,
-    payload: payload === null ? defaultSettings.payload : payload,
-    headerNames: header_names === null ? defaultSettings.headerNames : header_names,
-  } satisfies { readonly [S in keyof EndpointSettings]: EndpointSettings[S] | undefined })
-})
-
-interface AuthChecks {
-  readonly rules: typeof ReceiverUrlRules.Service
-  readonly checkIdentity: WebhookSender["Service"]["checkIdentity"]
-}
-
-/** Checks how an endpoint is authorized, and returns what may be shown of it. */
-const checkAuth = Effect.fnUntraced(function* ({ checkIdentity, rules }: AuthChecks, auth: EndpointAuth) {
-  const { certificate, client_auth, client_id, private_key, scope, token_url, type } = auth
-  if (token_url !== undefined) yield* checkReceiverUrl("auth.token_url", token_url, rules)
-  if (certificate === undefined) {
-    return {
-      type,
-      token_url: token_url!,
-      client_id: client_id!,
-      ...(scope === undefined ? {} : { scope }),
-      ...(client_auth === undefined ? {} : { client_auth }),
-    } satisfies ShownAuth
-  }
-  const expiresAt = yield* checkIdentity({ certificate, privateKey: Redacted.make(private_key!) }).pipe(
-    Effect.mapError((fault) => new InvalidRequest({ error: `auth.${fault}` })),
-  )
-  return { type, certificate_expires_at: DateTime.formatIso(expiresAt) } satisfies ShownAuth
-})
-
-/** The settings in the audit log: headers only by their names, and without the caller's metadata. */
-const settingDetails = ({ auth, headers, ...settings }: Partial<EndpointSettings>) =>
-  withoutUndefined({
-    ...Struct.omit(settings, ["metadata"]),
-    auth: auth && auth.shown.type,
-    headers: headers && headers.names,
-  })
+import { withoutTokens } from "./withoutTokens.ts"
 
 /** The webhook endpoints of the current tenant. */
 export class WebhookEndpoints extends Context.Service<WebhookEndpoints>()("gatehouse/domain/WebhookEndpoints", {
@@ -180,7 +56,7 @@ export class WebhookEndpoints extends Context.Service<WebhookEndpoints>()("gateh
     const audit = yield* AuditLog
     const wakeups = yield* Wakeups
     const signingKeys = yield* SigningKeys
-    const sendTest = yield* make
+    const sendTest = yield* makeSendTest
     const { checkIdentity, hostFault } = yield* WebhookSender
     const checks = { checkIdentity, rules }
     const tell = (orgId: string, endpointId: string, change: string) =>
@@ -203,6 +79,7 @@ export class WebhookEndpoints extends Context.Service<WebhookEndpoints>()("gateh
           )
 
     return {
+      /** Creates an endpoint. The warning says why nothing can be sent to its URL now. */
       create: Effect.fn("WebhookEndpoints.create")(function* (input: typeof CreateWebhookEndpoint.Type) {
         const orgId = yield* currentTenant
         yield* checkReceiverUrl("url", input.url, rules)
@@ -301,6 +178,103 @@ interface Warning {
   readonly warning?: string
 }
 
+const updateDetails = (
+  { url, active, description }: typeof UpdateWebhookEndpoint.Type,
+  before: { readonly url: string } | undefined,
+) => ({
+  ...(url === undefined || before === undefined || url === before.url
+    ? {}
+    : { host: new URL(url).host, url: withoutTokens(url), urlBefore: withoutTokens(before.url) }),
+  ...withoutUndefined({ active, description }),
+})
+
+type SettingFields = typeof CreateWebhookEndpoint.Type | typeof UpdateWebhookEndpoint.Type
+
+/**
+ * The settings that a request names, with the headers encrypted for the endpoint. An absent field is absent in the
+ * result.
+ */
+const settingsOf = Effect.fnUntraced(function* (
+  cipher: Cipher["Service"],
+  checks: AuthChecks,
+  id: string,
+  input: SettingFields,
+) {
+  const { auth, channels, header_names, headers, ordered, payload, signature } = input
+  return withoutUndefined({
+    eventTypes: input.event_types,
+    headers: headers && {
+      stored: yield* cipher.encrypt(Redacted.make(JSON.stringify(headers)), id),
+      names: Object.keys(headers),
+    },
+    auth: auth && {
+      stored: yield* cipher.encrypt(Redacted.make(JSON.stringify(auth)), id),
+      shown: yield* checkAuth(checks, auth),
+    },
+    maxPerSecond: input.max_per_second,
+    ordered: ordered === null ? defaultSettings.ordered : ordered,
+    retryDelays: input.retry_delays,
+    signature: signature === null ? defaultSettings.signature : signature,
+    externalId: input.external_id,
+    metadata: input.metadata,
+    channels: channels && [...new Set(channels)],
+    filter: input.filter,
+    batch: input.batch,
+    payload: payload === null ? defaultSettings.payload : payload,
+    headerNames: header_names === null ? defaultSettings.headerNames : header_names,
+  } satisfies { readonly [S in keyof EndpointSettings]: EndpointSettings[S] | undefined })
+})
+
+interface AuthChecks {
+  readonly rules: typeof ReceiverUrlRules.Service
+  readonly checkIdentity: WebhookSender["Service"]["checkIdentity"]
+}
+
+/** Checks how an endpoint is authorized, and returns what may be shown of it. */
+const checkAuth = Effect.fnUntraced(function* ({ checkIdentity, rules }: AuthChecks, auth: EndpointAuth) {
+  const { certificate, client_auth, client_id, private_key, scope, token_url, type } = auth
+  if (token_url !== undefined) yield* checkReceiverUrl("auth.token_url", token_url, rules)
+  if (certificate === undefined) {
+    return {
+      type,
+      token_url: token_url!,
+      client_id: client_id!,
+      ...(scope === undefined ? {} : { scope }),
+      ...(client_auth === undefined ? {} : { client_auth }),
+    } satisfies ShownAuth
+  }
+  const expiresAt = yield* checkIdentity({ certificate, privateKey: Redacted.make(private_key!) }).pipe(
+    Effect.mapError((fault) => new InvalidRequest({ error: `auth.${fault}` })),
+  )
+  return { type, certificate_expires_at: DateTime.formatIso(expiresAt) } satisfies ShownAuth
+})
+
+/** The settings in the audit log: headers only by their names, and without the caller's metadata. */
+const settingDetails = ({ auth, headers, ...settings }: Partial<EndpointSettings>) =>
+  withoutUndefined({
+    ...Struct.omit(settings, ["metadata"]),
+    auth: auth && auth.shown.type,
+    headers: headers && headers.names,
+  })
+
+/** The encrypted new secret of an update; `undefined` when the request has none, or repeats the current one. */
+const newSecret = Effect.fnUntraced(function* (
+  repository: WebhookEndpointRepository["Service"],
+  cipher: Cipher["Service"],
+  orgId: string,
+  { id, signing_secret: secret }: typeof UpdateWebhookEndpoint.Type,
+  now: DateTime.Utc,
+) {
+  if (secret === undefined) return undefined
+  const { secrets } = yield* repository.findSigning(orgId, id, now)
+  // A current secret that cannot be decrypted does not prevent a new one.
+  const current = yield* Effect.option(
+    Effect.catchDefect(cipher.decrypt(secrets[0]!, id), () => Effect.fail("unreadable")),
+  )
+  if (Option.isSome(current) && Redacted.value(current.value) === secret) return undefined
+  return yield* cipher.encrypt(Redacted.make(secret), id)
+})
+
 /** The tests of one org's endpoints that may be in flight in this process. */
 const maxTestsPerOrg = 4
 
@@ -363,7 +337,7 @@ const testBody = Effect.fnUntraced(function* (
  * Tests endpoints: sends a signed event, stores nothing, and returns what was sent and the response. Fails with a
  * `Conflict` when too many tests are in flight.
  */
-const make = Effect.gen(function* () {
+const makeSendTest = Effect.gen(function* () {
   const repository = yield* WebhookEndpointRepository
   const cipher = yield* Cipher
   const signer = yield* Signer
