@@ -9,8 +9,8 @@ export type RetryDecision =
   /** No attempt is left. */
   | { readonly _tag: "Exhausted" }
   /**
-   * The delivery fails and its endpoint is deactivated: after a 410 (gone), or after five days without a success
-   * (failing).
+   * The delivery fails and its endpoint is deactivated: after a 410 (gone), or after at least five failed attempts and
+   * five days without a success (failing).
    */
   | { readonly _tag: "Deactivate"; readonly reason: "gone" | "failing" }
 
@@ -40,13 +40,16 @@ const failsTooLong = ({ duration, failures }: Failing) =>
 export const isDelivered = ({ status, failure }: AttemptOutcome) =>
   failure === null && status !== null && status >= 200 && status < 300
 
-/** Whether a request was sent. Without a readable secret none is, and the failure says nothing about the receiver. */
+/**
+ * Whether an outcome counts for or against the receiver. A secret that cannot be read is this server's fault. A token
+ * that cannot be fetched counts against the receiver, although no request was sent to it.
+ */
 export const wasSent = ({ failure }: AttemptOutcome) => failure?.kind !== "secret"
 
 /**
  * Decides about a delivery after an attempt. A 2xx delivers it. A 410 (RFC 9110, 15.5.11) ends it, and like five days
- * of failures deactivates the endpoint; a callback has none. Any other outcome is a retry after the schedule's wait, which `Retry-After` of a 429 or 503
- * can lengthen.
+ * of failures deactivates the endpoint; a callback has none. Any other outcome is a retry after the schedule's wait,
+ * which `Retry-After` of a 429 or 503 can lengthen.
  *
  * @param wait the schedule's wait before the next attempt; `undefined` after the last attempt
  * @param retryAfter the response's `Retry-After`
