@@ -1,6 +1,6 @@
 import type { DateTime } from "effect"
 import { Duration, Equal } from "effect"
-import { minFailuresToDeactivate, type RetryDecision, wasSent } from "#src/domain/webhooks/RetryDecision.ts"
+import { minFailuresToDeactivate, type RetryDecision, isAboutReceiver } from "#src/domain/webhooks/RetryDecision.ts"
 import type { DeliveryState } from "#src/domain/webhooks/DeliveryLog.ts"
 import type { AttemptRecord } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { WebhookWorld } from "./WebhookWorld.ts"
@@ -53,13 +53,13 @@ export const recordEndpoints = (
   const { endpoints, failingCallbacks } = world
   const ended: Array<string> = []
   for (const { delivery, outcome, decision } of records) {
-    if (delivery.endpointId === null && wasSent(outcome)) {
+    if (delivery.endpointId === null && isAboutReceiver(outcome)) {
       if (decision._tag === "Delivered") failingCallbacks.delete(delivery.lane)
       else failingCallbacks.add(delivery.lane)
     }
     const endpoint = endpoints.get(delivery.endpointId ?? "")
     // After a change of its URL, an endpoint is another receiver.
-    if (endpoint === undefined || endpoint.row.url !== delivery.url || !wasSent(outcome)) continue
+    if (endpoint === undefined || endpoint.row.url !== delivery.url || !isAboutReceiver(outcome)) continue
     const id = endpoint.row.webhook_endpoint_id
     const { failingSince, row } = endpoint
     if (decision._tag === "Delivered") {

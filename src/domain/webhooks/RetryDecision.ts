@@ -44,7 +44,7 @@ export const isDelivered = ({ status, failure }: AttemptOutcome) =>
  * Whether an outcome counts for or against the receiver. A secret that cannot be read is this server's fault. A token
  * that cannot be fetched counts against the receiver, although no request was sent to it.
  */
-export const wasSent = ({ failure }: AttemptOutcome) => failure?.kind !== "secret"
+export const isAboutReceiver = ({ failure }: AttemptOutcome) => failure?.kind !== "secret"
 
 /**
  * Decides about a delivery after an attempt. A 2xx delivers it. A 410 (RFC 9110, 15.5.11) ends it, and like five days
@@ -69,7 +69,7 @@ export const decideRetry = (
   if (status === 410 && failure === null) {
     return isCallback ? { _tag: "Exhausted" } : { _tag: "Deactivate", reason: "gone" }
   }
-  if (wasSent(outcome) && failing !== undefined && failsTooLong(failing)) {
+  if (isAboutReceiver(outcome) && failing !== undefined && failsTooLong(failing)) {
     return { _tag: "Deactivate", reason: "failing" }
   }
   if (wait === undefined) return { _tag: "Exhausted" }

@@ -5,7 +5,7 @@ import { Counter } from "../../domain/activity/ActivityRecorder.ts"
 import { Publish } from "../../domain/activity/LiveFeed.ts"
 import { type AttemptRecord, type ClaimedDelivery, DeliveryQueue } from "../../domain/webhooks/DeliveryQueue.ts"
 import { Dispatcher } from "../../domain/webhooks/Dispatcher.ts"
-import { type RetryDecision, stateAfter, wasSent } from "../../domain/webhooks/RetryDecision.ts"
+import { type RetryDecision, stateAfter, isAboutReceiver } from "../../domain/webhooks/RetryDecision.ts"
 import { type AttemptOutcome, type FailureKind, WebhookSender } from "../../domain/webhooks/WebhookSender.ts"
 
 const counter = (outcome: string) =>
@@ -93,7 +93,7 @@ export const layer = Layer.effect(
         const durationMillis = Duration.toMillis(outcome.duration)
         activity.attempt({ orgId, endpointId, cause, durationMillis, status, failure })
       }
-      if (wasSent(outcome)) {
+      if (isAboutReceiver(outcome)) {
         durations.get(resultOf(outcome))?.updateUnsafe(Duration.toSeconds(outcome.duration), context)
       }
     }

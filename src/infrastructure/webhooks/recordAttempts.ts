@@ -7,7 +7,7 @@ import {
   minFailuresToDeactivate,
   type RetryDecision,
   stateAfter,
-  wasSent,
+  isAboutReceiver,
 } from "../../domain/webhooks/RetryDecision.ts"
 import { deactivated } from "../../domain/webhooks/Event.ts"
 import { makeServiceEvent, type ServiceEvent } from "../../domain/ServiceEvent.ts"
@@ -238,7 +238,7 @@ const receiverChanges = (
     const { delivery, outcome, decision } = record
     const receiver = receivers.get(laneId(delivery))
     // An endpoint with a new URL is another receiver: attempts at the old URL say nothing about it.
-    if (receiver === undefined || !wasSent(outcome)) continue
+    if (receiver === undefined || !isAboutReceiver(outcome)) continue
     if (receiver.url !== null && receiver.url !== delivery.url) continue
     const { id } = receiver
     if (decision._tag === "Delivered") {
