@@ -146,7 +146,9 @@ const stepsFor = (file: string): ReadonlyArray<ReadonlyArray<string>> => {
     [...own("infrastructure"), ...own("contract"), ...own("http")],
     ["test/contract/Races.test.ts"],
   ]
-  return (file.startsWith("src/domain/") ? steps : steps.slice(1)).filter((step) => step.length > 0)
+  const inMain = (file.startsWith("src/domain/") ? steps : steps.slice(1)).filter((step) => step.length > 0)
+  const conversations = ["--project=sim", "test/sim/conversations"]
+  return [...inMain.map((step) => ["--project=main", ...step]), conversations]
 }
 
 /** A copy of the source and the tests, which runs beside the dependencies of this one. */
@@ -165,7 +167,7 @@ const longestMillis = 400_000
 /** Runs tests in a copy; returns what failed first, or `undefined` if nothing did. */
 const run = (folder: string, args: ReadonlyArray<string>) =>
   new Promise<string | undefined>((resolve) => {
-    const vitest = [join(folder, "node_modules/vitest/vitest.mjs"), "run", "--project=main", "--bail=1", "--retry=0"]
+    const vitest = [join(folder, "node_modules/vitest/vitest.mjs"), "run", "--bail=1", "--retry=0"]
     const child = spawn(process.execPath, [...vitest, "--silent", "--reporter=tap-flat", ...args], {
       cwd: folder,
       stdio: ["ignore", "pipe", "pipe"],

@@ -5,6 +5,7 @@ import { join } from "node:path"
 import { registerHooks } from "node:module"
 import { fileURLToPath, pathToFileURL } from "node:url"
 import { type Bug, bugs } from "./bugs.ts"
+import { recordedAbout } from "./conversations/speaker.ts"
 import { cornerOf, makePlan } from "./plan.ts"
 import { simulate } from "./simulation.ts"
 
@@ -16,11 +17,11 @@ export const maxSeeds = 2_000
 /** Whether the simulation found a bug. */
 export interface Found {
   readonly bug: Bug
-  /** The last seed that was needed; `undefined`: it was not found. */
-  readonly seeds: number | undefined
-  /** How many seeds of its corner have run. */
+  /** What found it: a conversation, or a seed; `undefined`: nothing. */
+  readonly by: string | undefined
+  /** How many conversations and seeds of its corner have run. */
   readonly runs: number
-  /** What the oracle said first. */
+  /** What the oracle said first, or what differed. */
   readonly why: string
 }
 
@@ -78,8 +79,8 @@ const huntLocks = async (bug: Bug, race: string, { seeds }: Hunt): Promise<Found
       execFile(process.execPath, args, options, (_, out, err) => resolve(out + err)),
     )
     const [, seed, why = ""] = /LOCKS_SEED=(\d+): (.*)/.exec(text) ?? []
-    if (seed === undefined) return { bug, seeds: undefined, runs: orders, why: "" }
-    return { bug, seeds: Number(seed), runs: Number(seed), why: `locks: ${why}` }
+    if (seed === undefined) return { bug, by: undefined, runs: orders, why: "" }
+    return { bug, by: seed, runs: Number(seed), why: `locks: ${why}` }
   } finally {
     rmSync(folder, { recursive: true, force: true })
   }
@@ -121,21 +122,32 @@ const holds = async (seed: number) => {
 
 const now = performance.now.bind(performance)
 
-/** Plants a bug in the modules of a simulation, and runs seeds until one fails that holds without the bug. */
+/**
+ * Plants a bug in the modules of a simulation. Holds the conversations, and runs seeds until one fails that holds
+ * without the bug.
+ */
 const huntSeeds = async (bug: Bug, { first, hours = Infinity, seeds }: Hunt): Promise<Found> => {
   if (planted.length === 0) plantModules()
   const number = planted.push(bug) - 1
+  const buggyConversation = (await import(
+    `./conversations/conversation.ts?bug=${number}`
+  )) as typeof import("./conversations/conversation.ts")
+  const conversations = recordedAbout(bug.edits[0]![0])
+  for (const [n, name] of conversations.entries()) {
+    const why = await buggyConversation.compare(name)
+    if (why !== undefined) return { bug, by: name, runs: n + 1, why: why.replaceAll("\n", " ").slice(0, 300) }
+  }
   const buggy = (await import(`./simulation.ts?bug=${number}`)) as typeof import("./simulation.ts")
   const until = now() + hours * 3_600_000
-  let runs = 0
+  let runs = conversations.length
   for (let seed = first; seed < first + seeds && now() < until; seed++) {
     if (bug.corner !== undefined && cornerOf(seed) !== bug.corner) continue
     runs++
     const [violation] = (await buggy.simulate(makePlan(seed))).violations
     if (violation === undefined || !(await holds(seed))) continue
-    return { bug, seeds: seed, runs, why: `${violation.oracle}: ${violation.what}` }
+    return { bug, by: `${seed}`, runs, why: `${violation.oracle}: ${violation.what}` }
   }
-  return { bug, seeds: undefined, runs, why: "" }
+  return { bug, by: undefined, runs, why: "" }
 }
 
 /** Hunts a bug in simulation, or on real locks. */
@@ -144,8 +156,8 @@ export const hunt = (bug: Bug, asked: Hunt): Promise<Found> =>
 
 /**
  * Hunts the bugs whose name contains one of the texts, one after the other. Prints a row of a table for each: the bug,
- * the seed that found it, how many runs that took, and which sentence broke. Returns those not found, or `undefined` if
- * no bug has such a name.
+ * the conversation or the seed that found it, how many runs that took, and which sentence broke. Returns those not
+ * found, or `undefined` if no bug has such a name.
  */
 export const huntAll = async (
   texts: ReadonlyArray<string>,
@@ -156,9 +168,9 @@ export const huntAll = async (
   if (wanted.length === 0) return undefined
   const missed: Array<Bug> = []
   for (const bug of wanted) {
-    const { runs, seeds, why } = await hunt(bug, asked)
-    if (seeds === undefined) missed.push(bug)
-    print(`| ${bug.name} | ${seeds ?? "not found"} | ${runs} | ${why} |`)
+    const { by, runs, why } = await hunt(bug, asked)
+    if (by === undefined) missed.push(bug)
+    print(`| ${bug.name} | ${by ?? "not found"} | ${runs} | ${why} |`)
   }
   return missed
 }

@@ -47,9 +47,11 @@ export interface Outcome {
 
 /** Opened before any world begins. */
 const terminal = process.stdin
+/** Each replica that crashed, or whose world has ended, has left a listener of its terminal, which holds all of it. */
+export const forgetReplicas = () => void terminal.removeAllListeners("end")
 
 /** The files of a database with all migrations, made once in a process. */
-const migrated = () =>
+export const migrated = () =>
   (engine.template ??= (async () => {
     const world = new World(0)
     const parts = await compiled
@@ -67,7 +69,7 @@ const migrated = () =>
     })
   })())
 
-const rightClock = () => ({ skewMillis: 0, rate: 1 })
+export const rightClock = () => ({ skewMillis: 0, rate: 1 })
 
 const surroundingsOf = (world: World, database: SimulatedDatabase, retentionDays: 1 | 2 = 1) => ({
   world,
@@ -102,8 +104,7 @@ export const simulate = async (plan: Plan): Promise<Outcome> => {
       }
     })
   } finally {
-    // Each replica that crashed has left a listener of its terminal, which holds all of the replica.
-    terminal.removeAllListeners("end")
+    forgetReplicas()
   }
 }
 

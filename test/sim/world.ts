@@ -271,9 +271,9 @@ export class World {
   #last: Promise<unknown> = Promise.resolve()
   #fault: { readonly cause: unknown } | undefined
 
-  constructor(seed: number) {
+  constructor(seed: number, dice = new Dice(seed)) {
     this.#seed = seed
-    this.dice = new Dice(seed)
+    this.dice = dice
   }
 
   note(who: string, what: string) {
