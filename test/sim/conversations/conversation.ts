@@ -231,8 +231,8 @@ const isSame = (line: string | undefined, known: string | undefined) => {
   return rest === knownRest && times!.every((at, n) => Math.abs(at - knownTimes![n]!) <= toleratedSeconds)
 }
 
-/** The first thing that differs from a conversation that was written down: what was asked before it, and both lines. */
-const difference = (lines: ReadonlyArray<string>, known: ReadonlyArray<string>) => {
+/** The first thing that differs from how a conversation was before: what was asked, and both lines. */
+export const difference = (lines: ReadonlyArray<string>, known: ReadonlyArray<string>) => {
   const at = known.findIndex((line, n) => !isSame(lines[n], line))
   const from = at < 0 && lines.length > known.length ? known.length : at
   if (from < 0) return undefined

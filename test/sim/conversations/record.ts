@@ -1,7 +1,9 @@
 import { writeFileSync } from "node:fs"
+import { join, resolve } from "node:path"
+import { pathToFileURL } from "node:url"
 import { parseArgs } from "node:util"
 import { Dice } from "../world.ts"
-import { again, converse, fileOf, recorded, type Step } from "./conversation.ts"
+import { again, converse, difference, fileOf, recorded, type Step } from "./conversation.ts"
 import { Speaker, type Theme, themes } from "./speaker.ts"
 
 const usage = `Writes down conversations with the service, which each later change of it must repeat.
@@ -11,34 +13,60 @@ const usage = `Writes down conversations with the service, which each later chan
   npm run conversations -- --only=jobs            only those with this text in their name
   npm run conversations -- --new=jobs --seed=9    makes up the conversation jobs-9
                            themes: ${Object.keys(themes).join(", ")}
+  npm run conversations -- --beside=FOLDER --runs=50
+                           writes nothing: makes up as many, holds each here and in another checkout, such as the last
+                           release, and prints what differs. Exit code 1: something does
 `
 
 /** How many requests and waits a new conversation has, before it looks at all that there is. */
 const steps = 70
 
 /** Makes up a conversation about a theme, and holds it. */
-const invent = (theme: Theme, seed: number) => {
+const invent = async (theme: Theme, seed: number) => {
   const speaker = new Speaker(new Dice(seed), theme)
-  let left = steps
+  const said: Array<Step> = []
   let survey: Array<Step> | undefined
-  const next = () => (left-- > 0 ? speaker.next() : (survey ??= [...speaker.survey()]).shift())
-  return converse(next, (step, { body }) => speaker.hear(step, body))
+  const next = () => {
+    const step = said.length < steps ? speaker.next() : (survey ??= [...speaker.survey()]).shift()
+    if (step !== undefined) said.push(step)
+    return step
+  }
+  const lines = await converse(next, (step, { body }) => speaker.hear(step, body))
+  return { said, lines }
+}
+
+/** Holds new conversations here and in another checkout. */
+const compareWith = async (folder: string, first: number, runs: number) => {
+  const there = pathToFileURL(join(resolve(folder), "test/sim/conversations/conversation.ts")).href
+  const other = (await import(there)) as typeof import("./conversation.ts")
+  const all = Object.keys(themes) as Array<Theme>
+  for (let seed = first; seed < first + runs; seed++) {
+    const theme = all[seed % all.length]!
+    const { lines, said } = await invent(theme, seed)
+    const differs = difference(lines, await other.converse(() => said.shift()))
+    if (differs === undefined) continue
+    process.stdout.write(`${theme}-${seed}: ${differs}\n`)
+    process.exitCode = 1
+  }
 }
 
 const options = {
   new: { type: "string" },
   only: { type: "string", default: "" },
   seed: { type: "string", default: "1" },
+  beside: { type: "string" },
+  runs: { type: "string", default: "20" },
   help: { type: "boolean", default: false },
 } as const
 const given = parseArgs({ options }).values
 
-const write = async (name: string, lines: Promise<ReadonlyArray<string>>) => {
-  writeFileSync(fileOf(name), `${(await lines).join("\n")}\n`)
+const write = (name: string, lines: ReadonlyArray<string>) => {
+  writeFileSync(fileOf(name), `${lines.join("\n")}\n`)
   process.stdout.write(`${name}\n`)
 }
 
+const seed = Number(given.seed)
 if (given.help || (given.new !== undefined && !(given.new in themes))) process.stdout.write(usage)
-else if (given.new !== undefined)
-  await write(`${given.new}-${given.seed}`, invent(given.new as Theme, Number(given.seed)))
-else for (const name of recorded().filter((one) => new RegExp(given.only).test(one))) await write(name, again(name))
+else if (given.beside !== undefined) await compareWith(given.beside, seed, Number(given.runs))
+else if (given.new !== undefined) write(`${given.new}-${seed}`, (await invent(given.new as Theme, seed)).lines)
+else for (const name of recorded().filter((one) => new RegExp(given.only).test(one))) write(name, await again(name))
