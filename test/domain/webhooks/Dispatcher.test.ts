@@ -200,7 +200,7 @@ describe("an attempt", () => {
     }).pipe(run),
   )
 
-  it.effect("deactivates the endpoint after a 410, or after five days of failures", () =>
+  it.effect("deactivates the endpoint after a 410, or after five days of failures; a callback has none", () =>
     Effect.gen(function* () {
       yield* TestClock.setTime(1_800_000_000_000)
       const now = yield* DateTime.now
@@ -210,7 +210,7 @@ describe("an attempt", () => {
       })
       const fiveDays = 5 * 86_400_000
       yield* answers(answer(410))
-      assert.deepStrictEqual([yield* nextIn(), yield* nextIn({ endpointId: null })], ["Deactivate", "Deactivate"])
+      assert.deepStrictEqual([yield* nextIn(), yield* nextIn({ endpointId: null })], ["Deactivate", "Exhausted"])
       yield* answers(answer(500))
       assert.strictEqual(yield* nextIn(since(fiveDays)), "Deactivate")
       assert.strictEqual(yield* nextIn(since(fiveDays - 1)), 5)
