@@ -19,7 +19,7 @@ const usage = `Writes down conversations with the service, which each later chan
 `
 
 /** How many requests and waits a new conversation has, before it looks at all that there is. */
-const steps = 70
+const steps = 120
 
 /** Makes up a conversation about a theme, and holds it. */
 const invent = async (theme: Theme, seed: number) => {
@@ -31,7 +31,7 @@ const invent = async (theme: Theme, seed: number) => {
     if (step !== undefined) said.push(step)
     return step
   }
-  const lines = await converse(next, (step, { body }) => speaker.hear(step, body))
+  const lines = await converse(next, (step, answer) => speaker.hear(step, answer))
   return { said, lines }
 }
 

@@ -1,5 +1,6 @@
 import { OpenApi } from "effect/http-api"
 import { Api } from "#src/http/api/Api.ts"
+import type { Answer } from "../replica.ts"
 import type { Dice } from "../world.ts"
 import { recorded, type Said, type Step } from "./conversation.ts"
 
@@ -146,6 +147,8 @@ export class Speaker {
   /** What was answered, by the name of the member. */
   readonly #known = new Map<string, Array<string>>()
   #queue: Array<Step> = []
+  /** How often each operation was asked for. */
+  readonly #done = new Map<string, number>()
   /** Whether everything that the request names was there once. */
   #isSound = true
 
@@ -171,8 +174,9 @@ export class Speaker {
   }
 
   /** Remembers what an answer has told, by the names of its members. */
-  hear(step: Said, body: unknown) {
-    const group = this.#groupOf(step)
+  hear(step: Said, { body }: Pick<Answer, "body">) {
+    const { group, id } = this.#operationOf(step)
+    this.#done.set(id, (this.#done.get(id) ?? 0) + 1)
     const learn = (name: string, value: string) => {
       const values = this.#known.get(name) ?? []
       this.#known.set(name, [...values.filter((one) => one !== value), value])
@@ -199,7 +203,7 @@ export class Speaker {
       )
     }
     walk(body, "")
-    for (const job of (body as { readonly jobs?: ReadonlyArray<Claimed> } | null)?.jobs ?? [])
+    for (const job of (body as { readonly jobs?: ReadonlyArray<Claimed> } | undefined)?.jobs ?? [])
       if (job.lease_expires_at !== undefined && step.path.endsWith("/claim"))
         this.#queue.push(...this.#workOn(step.as, job))
   }
@@ -227,6 +231,7 @@ export class Speaker {
       [report("fail", { error: "no room", retry: true })],
       [report("fail", { error: "no room", retry: true }), { wait: 60 }],
       [report("fail", { error: "no room" })],
+      [report("fail", { error: "no room" }), { as, method: "POST", path: "/v1/jobs/retry", body: { job_id } }],
       [{ wait: 60 }],
     ] satisfies ReadonlyArray<ReadonlyArray<Step>>)
     return [...on, ...end]
@@ -240,7 +245,8 @@ export class Speaker {
     if (dice.chance(0.13)) return { wait: Number(dice.weighted(waits)) }
     const group = dice.weighted(this.#theme)
     const own = operations.filter((one) => one.group === group)
-    const weights = Object.fromEntries(own.map((one) => [one.id, weightOf(one)]))
+    // What was done often is done less, so that the same few things meet all that can happen to them.
+    const weights = Object.fromEntries(own.map((one) => [one.id, weightOf(one) / (1 + (this.#done.get(one.id) ?? 0))]))
     const id = dice.weighted(weights)
     const request = this.#request(own.find((one) => one.id === id)!)
     // Few ask for what is not there.
@@ -293,9 +299,9 @@ export class Speaker {
     return Object.entries(steps).flatMap(([group, own]) => (about.has(group) ? own : []))
   }
 
-  #groupOf(step: Said): string {
-    const isOf = ({ path }: Operation) => new RegExp(`^${path.replaceAll(/\{\w+\}/g, "[^/]+")}(\\?|$)`).test(step.path)
-    return operations.find((one) => one.method === step.method && isOf(one))?.group ?? ""
+  #operationOf({ method, path }: Said) {
+    const isOf = (one: Operation) => new RegExp(`^${one.path.replaceAll(/\{\w+\}/g, "[^/]+")}(\\?|$)`).test(path)
+    return operations.find((one) => one.method === method && isOf(one))!
   }
 
   #request(operation: Operation): { readonly step: Step; readonly isSound: boolean } {
