@@ -72,7 +72,8 @@ withConsoles("finding by id", consoles, (it) => {
           await page.waitForURL(at(world.path(`/keys/${key}`)))
         }
         // A look-up that fails is not told as one that found nothing.
-        await page.route(/owns=|text=/, (route) => route.fulfill({ status: 503, json: { error: "The disk is full." } }))
+        const full = { error: "The disk is full.", code: "unavailable" }
+        await page.route(/owns=|text=/, (route) => route.fulfill({ status: 503, json: full }))
         const failed = await search(page, job)
         await failed.getByText("The disk is full.").waitFor()
         await failed.getByLabel("Name, id or line of a log").fill("nobody has this")

@@ -32,7 +32,7 @@ const hostileOrg = Effect.gen(function* () {
     docsUrl: `https://docs.invalid/?${branch}`,
     keepQuestions: true,
   })
-  yield* call("PATCH", `/api/v0/projects/${projectId}`, { name: attack, defaultBranch: attack })
+  yield* call("PATCH", `/api/v0/projects/${projectId}`, { name: attack, defaultBranch: branch })
   const { id } = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, {
     name: attack,
     externalId: attack,
