@@ -192,7 +192,9 @@ const importKeys = Command.make(
       const { limits, used } = (yield* ask((gatehouse) => gatehouse.orgs.get({ params }))).body
       if (used.keys + imported > limits.keys)
         return yield* new CommandFailed({
-          message: `${imported} more keys would exceed its limit of ${limits.keys}: the org has ${used.keys}. Set another with gatehouse orgs update --limit keys=<number>`,
+          message:
+            `${imported} more keys would exceed its limit of ${limits.keys}: the org has ${used.keys}. ` +
+            "Set another with gatehouse orgs update --limit keys=<number>",
         })
     }
     if (yield* Json) return

@@ -90,7 +90,7 @@ interface ImportedKey {
  */
 const startsOf = (key: string) => {
   const lengths = Array.from({ length: startLengths.max - startLengths.min + 1 }, (_, n) => startLengths.max - n)
-  const visible = /^[\x21-\x7e]*/.exec(key)![0]
+  const visible = /^[\x21-\x7e]*/.exec(key.slice(0, startLengths.max))![0]
   return lengths.filter((length) => length <= visible.length).map((length) => key.slice(0, length))
 }
 

@@ -20,7 +20,7 @@ export type Step = Said | { readonly wait: number }
 
 /**
  * Dice that always show the middle, so that nothing in the world depends on how often they are thrown. Ids and keys
- * differ, but for their first bytes, of which the service makes chances.
+ * differ, but for their first bytes, from which the service takes its jitter.
  */
 class EvenDice extends Dice {
   override next() {
@@ -46,7 +46,7 @@ class Names {
   readonly #names = new Map<string, string>()
   readonly #values = new Map<string, string>()
   readonly #counts = new Map<string, number>()
-  #nowMillis = () => 0
+  readonly #nowMillis: () => number
 
   constructor(nowMillis: () => number) {
     this.#nowMillis = nowMillis
@@ -141,7 +141,8 @@ export const converse = async (
     const listen = () => {
       const got = receivers.received.slice(told).map(({ body, headers, url }) => {
         const own = ["x-tenant", "authorization", "content-type"].flatMap((name) => headers[name] ?? [])
-        return `* ${url} ${own.join(" ")} ${names.hide(headers["webhook-id"] ?? headers["svix-id"] ?? "")} ${names.hide(body)}`
+        const id = names.hide(headers["webhook-id"] ?? headers["svix-id"] ?? "")
+        return `* ${url} ${own.join(" ")} ${id} ${names.hide(body)}`
       })
       told = receivers.received.length
       lines.push(...got.toSorted())
@@ -195,16 +196,16 @@ export const converse = async (
 const callOf = (step: Said, names: Names, issuers: Issuers, world: World) => {
   const { as, idempotencyKey, method } = step
   const [kind, ...rest] = as.split(" ")
-  const authorization =
-    kind === "admin"
-      ? { authorization: `Bearer ${adminToken}` }
-      : kind === "run"
-        ? {
-            authorization: `Bearer ${issuers.token({ owner: rest[0]!, name: rest[1]!, runId: Number(rest[2]) }, epochMillis + world.now)}`,
-          }
-        : kind === "bearer"
-          ? { authorization: `Bearer ${names.show(rest.join(" "))}` }
-          : { "x-api-key": names.show(as) }
+  const tokens: Readonly<Record<string, () => string>> = {
+    admin: () => adminToken,
+    bearer: () => names.show(rest.join(" ")),
+    run: () => {
+      const [owner, name, runId] = rest as [string, string, string]
+      return issuers.token({ owner, name, runId: Number(runId) }, epochMillis + world.now)
+    },
+  }
+  const token = tokens[kind!]?.()
+  const authorization = token === undefined ? { "x-api-key": names.show(as) } : { authorization: `Bearer ${token}` }
   return {
     method,
     path: names.show(step.path),

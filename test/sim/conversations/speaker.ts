@@ -113,11 +113,14 @@ const nouns: Readonly<Record<string, string>> = {
   serviceAlerts: "serviceAlertId",
 }
 
-/** Members of which a request has one. */
-const exclusive: ReadonlyArray<ReadonlyArray<string>> = [
-  ["id", "webhook_endpoint_id", "external_id"],
+/** A request has exactly one of these: what it is about. */
+const oneOf: ReadonlyArray<ReadonlyArray<string>> = [
+  ["id", "webhook_endpoint_id"],
   ["job_id", "filter"],
   ["signing_secret", "generate_signing_secret"],
+]
+/** A request has at most one of these. */
+const atMostOneOf: ReadonlyArray<ReadonlyArray<string>> = [
   ["workflow", "workflows"],
   ["unique", "idempotency_key"],
   ["remaining", "add"],
@@ -597,17 +600,14 @@ export class Speaker {
     const chosen = new Set(names.filter((name) => required.includes(name) || name === isOne || dice.chance(share)))
     for (const [name, other] of Object.entries(together))
       if (chosen.has(name) && names.includes(other)) chosen.add(other)
-    for (const all of exclusive) {
-      const own = all.filter((name) => names.includes(name))
-      if (own.length < 2 || (all[0] === "id" && own.length < 2)) continue
-      // What a request is about has to be named; the rest may be absent.
-      const isNeeded =
-        (all[0] === "id" && names.includes("webhook_endpoint_id")) || all[0] === "job_id" || all[0] === "signing_secret"
-      const needs = isNeeded || own.some((name) => chosen.has(name))
-      for (const name of own) if (!required.includes(name)) chosen.delete(name)
-      if (needs && !own.some((name) => required.includes(name)))
-        chosen.add(own.length === 3 ? dice.pick(own.slice(0, 2)) : dice.pick(own))
+    for (const all of [...oneOf, ...atMostOneOf]) {
+      if (!all.every((name) => names.includes(name))) continue
+      const isAsked = oneOf.includes(all) || all.some((name) => chosen.has(name))
+      const kept = all.find((name) => required.includes(name)) ?? dice.pick(all)
+      for (const name of all) chosen.delete(name)
+      if (isAsked) chosen.add(kept)
     }
+    if (names.includes("webhook_endpoint_id")) chosen.delete("external_id")
     return Object.fromEntries(
       names.filter((name) => chosen.has(name)).map((name) => [name, this.#value(properties[name]!, name, group)]),
     )
