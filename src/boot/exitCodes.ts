@@ -2,6 +2,15 @@ import { Cause, Console, Effect, Exit, Option } from "effect"
 
 /** The exit code of a wrong invocation; every other failure exits with 1. */
 export const usageExitCode = 2
+/** The exit code of a program that a signal ends before its work is done, as shells have it for Ctrl+C. */
+const interruptedExitCode = 130
+
+/** Whether what a signal has ended was to run until then. Of the process: an interruption carries no value. */
+let wasToBeStopped = false
+
+/** Marks a program that runs until it is stopped: for it, a signal is no failure. */
+export const stoppable = <A, E, R>(program: Effect.Effect<A, E, R>) =>
+  Effect.onInterrupt(program, () => Effect.sync(() => void (wasToBeStopped = true)))
 
 interface Expected {
   readonly _tag: string
@@ -29,15 +38,16 @@ export const reported = <A, E, R>(program: Effect.Effect<A, E, R>): Effect.Effec
     })
   })
 
-/** Options of `runMain` for every program here. Exit codes: 0 success, 1 failure, 2 wrong invocation. */
+/** Options of `runMain` for every program here. Exit codes: 0 success, 1 failure, 2 wrong invocation, 130 interrupted. */
 export const runOptions = {
   disableErrorReporting: true,
   teardown: (exit: Exit.Exit<unknown, unknown>, onExit: (code: number) => void) => onExit(exitCodeOf(exit)),
 }
 
 const exitCodeOf = (exit: Exit.Exit<unknown, unknown>) => {
-  // An orderly stop on request is a success.
-  if (Exit.isSuccess(exit) || Cause.hasInterruptsOnly(exit.cause)) return 0
+  if (Exit.isSuccess(exit)) return 0
+  // What a script does next must not rely on work that was cut off.
+  if (Cause.hasInterruptsOnly(exit.cause)) return wasToBeStopped ? 0 : interruptedExitCode
   const error = Option.getOrUndefined(expectedError(exit.cause))
   return error?._tag === "ShowHelp" ? usageExitCode : (error?.exitCode ?? 1)
 }

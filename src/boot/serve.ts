@@ -1,6 +1,7 @@
 import { Clock, Effect, Layer } from "effect"
 import { app } from "./app.ts"
 import * as Config from "./config.ts"
+import { stoppable } from "./exitCodes.ts"
 import { releaseMemory } from "./memory.ts"
 import * as Telemetry from "../infrastructure/telemetry/Telemetry.ts"
 
@@ -35,7 +36,9 @@ const untilStopped = Effect.fnUntraced(function* <A, E, R>(services: Layer.Layer
  * Runs the service with the environment's configuration until it is asked to stop. Fails with a one-line
  * `StartupError`.
  */
-export const serve = Effect.flatMap(Config.load, (settings) => {
-  const { logLevel: level, logFormat: format, otlp } = settings
-  return Effect.provide(untilStopped(app(settings)), Telemetry.layer({ level, format, otlp }))
-})
+export const serve = stoppable(
+  Effect.flatMap(Config.load, (settings) => {
+    const { logLevel: level, logFormat: format, otlp } = settings
+    return Effect.provide(untilStopped(app(settings)), Telemetry.layer({ level, format, otlp }))
+  }),
+)

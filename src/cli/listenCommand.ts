@@ -3,6 +3,7 @@ import { Command, Flag } from "effect/cli"
 import { FetchHttpClient, HttpClient, HttpClientRequest } from "effect/http"
 import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
+import { stoppable } from "../boot/exitCodes.ts"
 import { Signer } from "../domain/webhooks/Signatures.ts"
 import { signatures } from "../infrastructure/crypto/nodeCrypto.ts"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
@@ -41,16 +42,10 @@ export const listen = Command.make(
   Effect.fnUntraced(function* ({ forwardTo, port, replay }) {
     if (Option.isSome(forwardTo)) yield* checkAddress(forwardTo.value)
     const given = yield* Effect.orDie(Config.option(Config.Redacted("GATEHOUSE_WEBHOOK_SECRET")))
-    if (Option.isSome(replay)) return yield* replayDelivery(replay.value, forwardTo, given)
-    const json = yield* Json
-    const secret = Option.isSome(given) ? given.value : yield* newSecret
-    const receiver = yield* makeReceiver(port, secret, yield* forwardOf(forwardTo))
-    yield* Console.error(`receiving at ${receiver.url}`)
-    if (Option.isNone(given)) {
-      yield* Console.error(`with a new secret: export GATEHOUSE_WEBHOOK_SECRET=${Redacted.value(secret)}`)
-    }
-    return yield* Effect.forever(Effect.flatMap(receiver.next, (arrival) => Console.log(line(arrival, json))))
-  }, Effect.scoped),
+    return yield* Option.isSome(replay)
+      ? replayDelivery(replay.value, forwardTo, given)
+      : stoppable(receive(port, forwardTo, given))
+  }),
 ).pipe(
   Command.withDescription(
     "Receive webhooks on this machine, verify them with GATEHOUSE_WEBHOOK_SECRET, and print them; --json prints one document per line",
@@ -63,6 +58,22 @@ export const listen = Command.make(
     },
   ]),
 )
+
+/** Prints what arrives until it is stopped. */
+const receive = Effect.fnUntraced(function* (
+  port: number,
+  forwardTo: Option.Option<string>,
+  given: Option.Option<Redacted.Redacted<string>>,
+) {
+  const json = yield* Json
+  const secret = Option.isSome(given) ? given.value : yield* newSecret
+  const receiver = yield* makeReceiver(port, secret, yield* forwardOf(forwardTo))
+  yield* Console.error(`receiving at ${receiver.url}`)
+  if (Option.isNone(given)) {
+    yield* Console.error(`with a new secret: export GATEHOUSE_WEBHOOK_SECRET=${Redacted.value(secret)}`)
+  }
+  return yield* Effect.forever(Effect.flatMap(receiver.next, (arrival) => Console.log(line(arrival, json))))
+}, Effect.scoped)
 
 /** The headers of a delivery, which the signature needs or the receiver reads. */
 const forwardedHeaders = /^(?:content-type|user-agent|x-event-type|x-webhook-signature|webhook-.*)$/

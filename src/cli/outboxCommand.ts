@@ -1,5 +1,6 @@
 import { Config, Console, Effect, Exit, Option, Queue, Redacted, Schedule, Scope, Struct } from "effect"
 import { Command, Flag } from "effect/cli"
+import { stoppable } from "../boot/exitCodes.ts"
 import { CreateJob } from "../domain/jobs/Job.ts"
 import { maxDataBytes, PublishEvent } from "../domain/webhooks/Events.ts"
 import { maxTypeLength, reservedWords, typeForm } from "../domain/webhooks/EventPatterns.ts"
@@ -221,19 +222,23 @@ const run = Command.make(
     ordered: switchFlag("ordered", "One relay at a time sends, in the order of the ids"),
     metricsPort: intFlag("metrics-port", "Serve metrics for Prometheus on this loopback port"),
   },
-  Effect.fnUntraced(function* ({ concurrency, metricsPort, ordered }) {
-    const { baseUrl, token } = yield* connection
-    if (token === undefined) return yield* usage("Set GATEHOUSE_TOKEN to an API key, or use login")
-    const { pool, wakes } = yield* openDatabase(2 * concurrency + 2)
-    const onError = ({ message }: Error) => process.stderr.write(`gatehouse outbox: ${plain(message)}\n`)
-    const outbox = yield* Effect.acquireRelease(
-      Effect.sync(() => startOutbox({ baseUrl, key: Redacted.value(token), pool, concurrency, ordered, onError })),
-      ({ stop }) => Effect.promise(stop),
-    )
-    if (Option.isSome(metricsPort)) yield* serveMetrics(metricsPort.value, outbox)
-    yield* Console.error(`Sending the outbox to ${baseUrl}. Ctrl+C stops after the batches in flight.`)
-    return yield* wakes(outbox.wake)
-  }, Effect.scoped),
+  Effect.fnUntraced(
+    function* ({ concurrency, metricsPort, ordered }) {
+      const { baseUrl, token } = yield* connection
+      if (token === undefined) return yield* usage("Set GATEHOUSE_TOKEN to an API key, or use login")
+      const { pool, wakes } = yield* openDatabase(2 * concurrency + 2)
+      const onError = ({ message }: Error) => process.stderr.write(`gatehouse outbox: ${plain(message)}\n`)
+      const outbox = yield* Effect.acquireRelease(
+        Effect.sync(() => startOutbox({ baseUrl, key: Redacted.value(token), pool, concurrency, ordered, onError })),
+        ({ stop }) => Effect.promise(stop),
+      )
+      if (Option.isSome(metricsPort)) yield* serveMetrics(metricsPort.value, outbox)
+      yield* Console.error(`Sending the outbox to ${baseUrl}. Ctrl+C stops after the batches in flight.`)
+      return yield* wakes(outbox.wake)
+    },
+    Effect.scoped,
+    stoppable,
+  ),
 ).pipe(
   Command.withDescription(
     "Send the committed rows of the outbox in GATEHOUSE_OUTBOX_DATABASE_URL, with the API key in GATEHOUSE_TOKEN",

@@ -1,10 +1,13 @@
 import { expect } from "@effect/vitest"
-import { spawnSync } from "node:child_process"
+import { Effect } from "effect"
+import { spawn, spawnSync } from "node:child_process"
+import { once } from "node:events"
 import { readFileSync } from "node:fs"
 import { gatehouse } from "#src/cli/gatehouse.ts"
 import { main, run, runCli } from "../support/cli.ts"
 import { freshPostgres } from "../support/databases.ts"
 import { it } from "../support/it.ts"
+import { makeReceiver } from "../support/receiver.ts"
 import { encryptionKey } from "../support/server.ts"
 
 it.live.each([
@@ -53,6 +56,31 @@ it.live("a command loads only what commands need", function* () {
   ]
   expect([...packages]).toContain("effect")
   expect(ofService.filter((name) => packages.has(name))).toEqual([])
+})
+
+// Seen failing: it was 0 for each, so that a script removed the old ENCRYPTION_KEY after a `reencrypt` that was cut off.
+it.live.each([
+  { args: ["secrets", "reencrypt"], code: 130 },
+  { args: ["migrate"], code: 130 },
+  { args: ["audit", "export", "--org", "o"], code: 130 },
+  { args: ["api", "GET", "/api/v0/orgs"], code: 130 },
+  { args: ["webhooks", "test", "e"], code: 130 },
+  { args: ["listen", "--port", "0"], code: 0 },
+])("gatehouse $args ends with $code when a signal stops it", function* ({ args, code }) {
+  const silent = yield* makeReceiver({ mute: true })
+  const env = {
+    PATH: process.env["PATH"],
+    GATEHOUSE_URL: silent.url,
+    GATEHOUSE_TOKEN: "svc_x",
+    DATABASE_URL: `postgres://u:p@127.0.0.1:${silent.port}/d`,
+    ENCRYPTION_KEY: encryptionKey,
+  }
+  const child = spawn(process.execPath, [main, ...args], { env })
+  const receives = Effect.promise(() => once(child.stderr, "data"))
+  const ended = once(child, "exit")
+  yield* args[0] === "listen" ? receives : silent.accepted(1)
+  child.kill("SIGTERM")
+  expect((yield* Effect.promise(() => ended))[0]).toBe(code)
 })
 
 // Seen failing: the exit code was 0, and an export on a full disk looked complete.
