@@ -1,4 +1,4 @@
-import { Context, type DateTime, Duration, Effect, FiberSet, Layer, Queue } from "effect"
+import { Context, type DateTime, Duration, Effect, Layer } from "effect"
 import { ActivityRepository } from "../activity/ActivityRepository.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { faultPlace, Unavailable } from "../Errors.ts"
@@ -6,6 +6,7 @@ import { ApiKeyRepository } from "../keys/ApiKeyRepository.ts"
 import { DefaultLimits } from "../orgs/OrgLimits.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
 import { noOrg } from "../Principal.ts"
+import { workThrough } from "../workThrough.ts"
 import type { StoredAlert } from "./Alert.ts"
 import { AlertRepository, type ClaimedAlert, maxAlerts, scopeOf } from "./Alerts.ts"
 import { conditions, type Finding } from "./conditions.ts"
@@ -114,44 +115,14 @@ export class AlertSweeps extends Context.Service<AlertSweeps>()("gatehouse/domai
       )
 
     return {
-      /**
-       * Looks at all alerts that are due, tells what is wrong and what is well again. Returns how many it looked at.
-       * Claims again whenever a look ends, and after the interval: what becomes due waits for no slow target.
-       */
-      run: Effect.gen(function* () {
-        const looks = yield* FiberSet.make()
-        const ended = yield* Queue.sliding<void>(1)
-        const inFlight = new Map<string, number>()
-        const count = (alert: ClaimedAlert, by: 1 | -1) => {
-          const owner = alert.orgId ?? noOrg
-          const now = (inFlight.get(owner) ?? 0) + by
-          if (now === 0) inFlight.delete(owner)
-          else inFlight.set(owner, now)
-        }
-        const begin = Effect.fnUntraced(function* (alert: ClaimedAlert) {
-          count(alert, 1)
-          const end = Effect.andThen(
-            Effect.sync(() => count(alert, -1)),
-            Queue.offer(ended, undefined),
-          )
-          yield* FiberSet.run(looks, Effect.ensuring(lookSafely(alert), end))
-        })
-        let total = 0
-        while (true) {
-          const free = maxLooks - [...inFlight.values()].reduce((sum, n) => sum + n, 0)
-          const claimed =
-            free === 0
-              ? []
-              : yield* repository
-                  .claim(free, leaseSeconds, { inFlight, max: maxLooksOfOwner })
-                  .pipe(Effect.tapError(() => FiberSet.awaitEmpty(looks)))
-          yield* Effect.forEach(claimed, begin, { discard: true })
-          total += claimed.length
-          if (claimed.length > 0) continue
-          if (inFlight.size === 0) return total
-          yield* Effect.race(Queue.take(ended), Effect.sleep(interval))
-        }
-      }).pipe(Effect.scoped),
+      /** Looks at all alerts that are due, tells what is wrong and what is well again. Returns how many it looked at. */
+      run: workThrough({
+        max: maxLooks,
+        interval,
+        ownerOf: ({ orgId }) => orgId ?? noOrg,
+        take: (atMost, inFlight) => repository.claim(atMost, leaseSeconds, { inFlight, max: maxLooksOfOwner }),
+        work: lookSafely,
+      }),
     }
   }),
 }) {

@@ -6,6 +6,7 @@ import { faultPlace } from "../Errors.ts"
 import { cut } from "../Schemas.ts"
 import { type DocsRecord, isDue, isToFetch, targetOf, zipUrlOf } from "./ProjectDocs.ts"
 import { type DocsOf, type LeasedDocs, type NewPage, ProjectDocsRepository } from "./ProjectDocsRepository.ts"
+import { type InWork, workThrough } from "../workThrough.ts"
 
 /** How long a worker holds a lease: longer than a fetch and the writes of 2,000 pages take. */
 const leaseTime = Duration.minutes(3)
@@ -13,12 +14,13 @@ const leaseTime = Duration.minutes(3)
 const workTime = Duration.minutes(2)
 /** Rows of one read. */
 const scanBatchSize = 500
-/** Limits of one pass: the rows that it reads, and the projects that it fetches, of all orgs and of one. */
+/** The most rows that are read to find what is due. */
 const maxScanned = 5_000
-const maxFetched = 20
-const maxFetchedOfOrg = 2
-/** Concurrent fetches. */
-const concurrency = 4
+/** Projects that a replica fetches at once, and those of one org among them: a slow host delays its org alone. */
+const maxFetches = 4
+const maxFetchesOfOrg = 2
+/** How often the documentation of projects is looked through. */
+export const docsInterval = "5 seconds"
 /** Pages that one statement erases. */
 const cleanBatchSize = 500
 /** The characters of the pages that one statement adds. */
@@ -73,26 +75,38 @@ export class DocsFetcher extends Context.Service<DocsFetcher>()("gatehouse/domai
     let last: DocsOf | undefined
 
     /** The next due documentation, of several orgs. */
-    const takeDue = Effect.gen(function* () {
+    const findDue = Effect.fnUntraced(function* (atMost: number, inWork: InWork) {
       const due: Array<DocsRecord> = []
-      const ofOrg = new Map<string, number>()
-      for (let scanned = 0; scanned < maxScanned && due.length < maxFetched; scanned += scanBatchSize) {
+      const ofOrg = new Map(inWork)
+      for (let scanned = 0; scanned < maxScanned && due.length < atMost; scanned += scanBatchSize) {
         const records = yield* repository.scan(last, scanBatchSize)
         const now = yield* DateTime.now
         for (const record of records) {
-          if (due.length === maxFetched) break
+          if (due.length === atMost) break
           last = record
           const taken = ofOrg.get(record.orgId) ?? 0
-          if (taken >= maxFetchedOfOrg || !isDue(record, now)) continue
+          if (taken >= maxFetchesOfOrg || !isDue(record, now)) continue
           ofOrg.set(record.orgId, taken + 1)
           due.push(record)
         }
-        if (records.length < scanBatchSize && due.length < maxFetched) {
+        if (records.length < scanBatchSize && due.length < atMost) {
           last = undefined
           break
         }
       }
       return due
+    })
+
+    /** Claims what is due. Another worker may have taken it. */
+    const take = Effect.fnUntraced(function* (atMost: number, inWork: InWork) {
+      const claimed: Array<readonly [LeasedDocs, DocsRecord]> = []
+      for (const record of yield* findDue(atMost, inWork)) {
+        const docs = { orgId: record.orgId, projectId: record.projectId, lease: yield* random.ulid }
+        const now = yield* DateTime.now
+        if (yield* repository.claim(docs, record.revision, now, DateTime.addDuration(now, leaseTime)))
+          claimed.push([docs, record])
+      }
+      return claimed
     })
 
     /** Erases rows that nobody reads. Returns whether all are erased. */
@@ -139,13 +153,8 @@ export class DocsFetcher extends Context.Service<DocsFetcher>()("gatehouse/domai
       yield* repository.fail(docs, failure)
     })
 
-    /** Works at one project. Another worker may have taken it. */
-    const work = Effect.fnUntraced(function* (record: DocsRecord) {
-      const docs = { orgId: record.orgId, projectId: record.projectId, lease: yield* random.ulid }
-      const now = yield* DateTime.now
-      const isClaimed = yield* repository.claim(docs, record.revision, now, DateTime.addDuration(now, leaseTime))
-      if (!isClaimed) return
-      const url = isToFetch(record, now) ? zipUrlOf(record) : undefined
+    const work = Effect.fnUntraced(function* ([docs, record]: readonly [LeasedDocs, DocsRecord]) {
+      const url = isToFetch(record, yield* DateTime.now) ? zipUrlOf(record) : undefined
       if (url === undefined) return yield* Effect.andThen(clean(docs), repository.release(docs))
       yield* store(docs, record, url).pipe(
         Effect.timeoutOrElse({
@@ -164,23 +173,24 @@ export class DocsFetcher extends Context.Service<DocsFetcher>()("gatehouse/domai
 
     return {
       /**
-       * Continues through the documentation of all orgs: fetches and stores what is due, and erases what was removed.
+       * Goes through the documentation of all orgs: fetches and stores what is due, and erases what was removed.
        * Returns whether it did anything.
        */
-      pass: Effect.gen(function* () {
-        const due = yield* takeDue
-        yield* Effect.forEach(
-          due,
-          (record) =>
-            work(record).pipe(
-              Effect.catch(({ error }) => Effect.logWarning(`Documentation is not stored yet: ${error}`)),
-              Effect.catchDefect((fault) => Effect.logError("Documentation is not stored", faultPlace(fault))),
-              Effect.annotateLogs({ orgId: record.orgId, projectId: record.projectId }),
-            ),
-          { concurrency, discard: true },
-        )
-        return due.length > 0
-      }).pipe(Effect.withSpan("DocsFetcher.pass")),
+      pass: workThrough({
+        max: maxFetches,
+        interval: docsInterval,
+        ownerOf: ([{ orgId }]) => orgId,
+        take,
+        work: ([docs, record]) =>
+          work([docs, record]).pipe(
+            Effect.catch(({ error }) => Effect.logWarning(`Documentation is not stored yet: ${error}`)),
+            Effect.catchDefect((fault) => Effect.logError("Documentation is not stored", faultPlace(fault))),
+            Effect.annotateLogs({ orgId: docs.orgId, projectId: docs.projectId }),
+          ),
+      }).pipe(
+        Effect.map((count) => count > 0),
+        Effect.withSpan("DocsFetcher.pass"),
+      ),
     }
   }),
 }) {

@@ -19,7 +19,7 @@ import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/enforceLimits.ts"
 import { orgExists, projectCondition } from "../projects/repositoryLinks.ts"
 import { DocsWakeup } from "../../domain/docs/StoredDocs.ts"
-import { DocsFetcher } from "../../domain/docs/DocsFetcher.ts"
+import { DocsFetcher, docsInterval } from "../../domain/docs/DocsFetcher.ts"
 import { faultPlace } from "../../domain/Errors.ts"
 
 /** Pages of one read; it also ends at 4 MiB. */
@@ -339,9 +339,6 @@ export const eraseDocs = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, 
   return { rows: settings.length + pages + questions, bytes: settings[0]?.bytes ?? 0 }
 })
 
-/** How often the documentation of projects is looked through. */
-const pollInterval = "5 seconds"
-
 /**
  * Fetches the documentation of projects while there is work, and looks for work when it is woken and every five
  * seconds.
@@ -357,7 +354,7 @@ export const docsWorker = Layer.effectDiscard(
       Effect.catchDefect((fault) =>
         Effect.as(Effect.logError("Documentation is not looked through", faultPlace(fault)), false),
       ),
-      Effect.flatMap((isBusy) => (isBusy ? Effect.void : Effect.race(wait, Effect.sleep(pollInterval)))),
+      Effect.flatMap((isBusy) => (isBusy ? Effect.void : Effect.race(wait, Effect.sleep(docsInterval)))),
       Effect.forever,
       Effect.forkScoped,
     )
