@@ -202,6 +202,7 @@ export const make = Effect.gen(function* () {
     return sql`unnest(
             ${texts(column(({ end }) => end.jobId))}, ${texts(column(({ job }) => job.status))},
             ${integers(column(({ job }) => job.attempt))}, ${times(column(({ job }) => job.lease_expires_at))},
+            ${times(column(({ job }) => job.expires_at))},
             ${texts(column(({ columns }) => columns.status))}, ${texts(column(({ columns }) => columns.result))},
             ${texts(column(({ columns }) => columns.error))}, ${texts(column(({ columns }) => columns.mapped_stack))},
             ${times(column(({ columns }) => columns.runAt))},
@@ -209,7 +210,7 @@ export const make = Effect.gen(function* () {
             ${texts(column(({ columns }) => `{${columns.retriedAttempts.join()}}`))},
             ${texts(column(({ decision, end }) => (decision._tag === "Retry" ? null : end.endId)))},
             ${texts(column(({ event }) => event?.type ?? null))}, ${texts(column(({ event }) => event?.body ?? null))}
-          ) AS asked (id, was_status, was_attempt, was_lease, status, result, error, mapped_stack, run_at,
+          ) AS asked (id, was_status, was_attempt, was_lease, was_expiry, status, result, error, mapped_stack, run_at,
             finished_attempt, retried_attempts, end_id, type, body)`
   }
 
@@ -271,6 +272,7 @@ export const make = Effect.gen(function* () {
       jobs.id = ANY(${ids}) AND jobs.id = asked.id AND ${isOfOrg(sql, orgId, "jobs.org_id")}
       AND jobs.status = asked.was_status AND jobs.attempt = asked.was_attempt
       AND date_trunc('milliseconds', jobs.lease_expires_at) IS NOT DISTINCT FROM asked.was_lease
+      AND date_trunc('milliseconds', jobs.expires_at) IS NOT DISTINCT FROM asked.was_expiry
       AND (SELECT count(*) FROM ${filtered ? sql`possible` : sql`receivers`}) = ${wanted.count}::int`
     const retries = changes.filter(({ decision }) => decision._tag === "Retry")
     const hasRetry = retries.length > 0
