@@ -174,6 +174,12 @@ export class Jobs extends Context.Service<Jobs>()("gatehouse/domain/Jobs", {
       return made
     })
 
+    const endAll = (ended: JobReport) => (orgId: string, jobIds: ReadonlyArray<string>) =>
+      report.all(
+        orgId,
+        jobIds.map((jobId) => ({ jobId, report: ended })),
+      )
+
     /** Counts the jobs of a filter, and begins to retry or cancel them in the background. */
     const startSweep = Effect.fnUntraced(function* (
       orgId: string,
@@ -359,14 +365,10 @@ export class Jobs extends Context.Service<Jobs>()("gatehouse/domain/Jobs", {
       }),
 
       /** Queues all jobs with an expired lease again, or fails them after their last lease; orgs take turns. */
-      expireLeases: makeExpiry(repository.expireLeases, ({ orgId, jobId }) =>
-        Effect.catchTag(report.one(orgId, jobId, { _tag: "LeaseExpired" }), "LimitReached", Effect.die),
-      ),
+      expireLeases: makeExpiry(repository.expireLeases, endAll({ _tag: "LeaseExpired" })),
 
       /** Fails all jobs that nobody has claimed in time; orgs take turns. */
-      expireQueued: makeExpiry(repository.findExpired, ({ orgId, jobId }) =>
-        Effect.catchTag(report.one(orgId, jobId, { _tag: "Expired" }), "LimitReached", Effect.die),
-      ),
+      expireQueued: makeExpiry(repository.findExpired, endAll({ _tag: "Expired" })),
 
       /**
        * Opens all delayed jobs whose time to run has come to claims; orgs take turns. Until then they are not in the

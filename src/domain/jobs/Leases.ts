@@ -1,5 +1,5 @@
-import { Clock, Effect, Fiber } from "effect"
-import type { Conflict, NotFound, Unavailable } from "../Errors.ts"
+import { Array as Arr, Clock, Effect, Fiber } from "effect"
+import type { Unavailable } from "../Errors.ts"
 import { alternateOrgs, roundRobin, type RoundRobinBatch, type RoundRobinResult } from "../roundRobin.ts"
 
 /** A job whose last lease expired, or that nobody has claimed in time. */
@@ -20,55 +20,72 @@ export interface ExpiredLeases {
   readonly next: string | null
 }
 
+/** Jobs of an org that are failed together. */
+interface OfOrg {
+  readonly orgId: string
+  readonly jobIds: ReadonlyArray<string>
+}
+
 /** The most expired leases that one statement reads. */
 const maxLeaseBatch = 1_000
-/** Jobs that are failed at the same time. */
+/** Jobs of an org that are failed together: one by one, they can come faster than they go. */
+const maxFailedTogether = 100
+/** How many times that at the same time. */
 const failConcurrency = 4
 /** How long a batch fails jobs, in milliseconds. The next batch returns the rest again. */
 const maxFailMillis = 500
 /** How long a batch waits for the jobs that it began to fail, in milliseconds. */
 const maxWaitMillis = 1_000
 
+const together = (jobs: ReadonlyArray<ExhaustedJob>): ReadonlyArray<OfOrg> =>
+  [...Map.groupBy(jobs, ({ orgId }) => orgId)].flatMap(([orgId, ofOrg]) =>
+    Arr.chunksOf(ofOrg, maxFailedTogether).map((some) => ({ orgId, jobIds: some.map(({ jobId }) => jobId) })),
+  )
+
 /**
  * Queues jobs with an expired lease again, and fails those without another attempt.
  *
  * @param expire runs one batch of the repository
- * @param fail fails one job, unless it was finished or its lease was extended in the meantime
+ * @param fail fails jobs of an org, but for those that were finished or whose lease was extended in the meantime
  */
 export const makeExpiry = (
   expire: (batch: RoundRobinBatch) => Effect.Effect<ExpiredLeases, Unavailable>,
-  fail: (job: ExhaustedJob) => Effect.Effect<void, NotFound | Conflict | Unavailable>,
+  fail: (orgId: string, jobIds: ReadonlyArray<string>) => Effect.Effect<unknown, Unavailable>,
 ): Effect.Effect<void, Unavailable> => {
-  /** Fails a job. Returns 1, or 0 when it could not. */
-  const failOne = (job: ExhaustedJob) =>
-    fail(job).pipe(
-      Effect.catchTags({ NotFound: () => Effect.void, Conflict: () => Effect.void }),
-      Effect.as(1),
+  /** Fails jobs. Returns their number, without those for which it could not. */
+  const failTogether = ({ jobIds, orgId }: OfOrg): Effect.Effect<number> =>
+    fail(orgId, jobIds).pipe(
+      Effect.as(jobIds.length),
       // An error must not stop the other jobs.
       Effect.catchTag("Unavailable", ({ error }) =>
         Effect.as(Effect.logWarning(`Jobs whose last lease expired are not failed yet: ${error}`), 0),
       ),
       Effect.catchDefect((fault) =>
-        Effect.as(Effect.logError("A job whose last lease expired is not failed", fault), 0),
+        jobIds.length === 1
+          ? Effect.as(Effect.logError("A job whose last lease expired is not failed", fault), 0)
+          : Effect.map(
+              Effect.forEach(jobIds, (id) => failTogether({ orgId, jobIds: [id] })),
+              (failed) => failed.reduce((sum, one) => sum + one),
+            ),
       ),
     )
-  const inFlight = new Set<ExhaustedJob>()
+  const inFlight = new Set<OfOrg>()
   // Those that take longer, because of locks of their org, go on alone; until they end, no others of the org begin.
   const failAll = Effect.fnUntraced(function* (jobs: ReadonlyArray<ExhaustedJob>) {
     const busy = new Set([...inFlight].map(({ orgId }) => orgId))
     const deadline = (yield* Clock.currentTimeMillis) + maxFailMillis
     let failed = 0
-    const failInTime = Effect.fnUntraced(function* (job: ExhaustedJob) {
+    const failInTime = Effect.fnUntraced(function* (some: OfOrg) {
       if ((yield* Clock.currentTimeMillis) >= deadline) return
-      inFlight.add(job)
+      inFlight.add(some)
       failed += yield* Effect.ensuring(
-        failOne(job),
-        Effect.sync(() => inFlight.delete(job)),
+        failTogether(some),
+        Effect.sync(() => inFlight.delete(some)),
       )
     })
     const failing = yield* Effect.forEach(
       alternateOrgs(
-        jobs.filter(({ orgId }) => !busy.has(orgId)),
+        together(jobs).filter(({ orgId }) => !busy.has(orgId)),
         ({ orgId }) => orgId,
       ),
       failInTime,
