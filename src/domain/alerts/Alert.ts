@@ -1,4 +1,4 @@
-import { Schema, Struct } from "effect"
+import { type DateTime, Schema, Struct } from "effect"
 import { addressFault, type AddressRules, portFault, urlFault } from "../callableUrls.ts"
 import { AlertId, atMost, CreatedAt, Id, Name, Text, Timestamp, UpdatedAt, whole } from "../Schemas.ts"
 import { conditions } from "./conditions.ts"
@@ -169,6 +169,8 @@ export interface StoredAlert extends Alert {
   readonly secret: string
   /** How often in a row its target was not reached. */
   readonly failures: number
+  /** What had happened last when it was last told: replicas have their own clocks. */
+  readonly toldOf?: DateTime.Utc
 }
 
 /** What an answer shows of an alert. */

@@ -31,14 +31,14 @@ const millisSince = (time: DateTime.Utc, now: DateTime.Utc) => now.epochMillisec
 
 /** What is told after a look, if anything. */
 const toTell = (
-  { firingSince, lastToldAt, quietMinutes }: StoredAlert,
+  { firingSince, lastToldAt, quietMinutes, toldOf }: StoredAlert,
   found: Finding | null,
   now: DateTime.Utc,
 ): "firing" | "resolved" | null => {
   const isTold = firingSince !== null && lastToldAt !== null && millisSince(firingSince, lastToldAt) >= 0
   if (found === null) return isTold ? "resolved" : null
   if (lastToldAt !== null && millisSince(lastToldAt, now) < quietMinutes * 60_000) return null
-  const isOld = isTold && found.latest !== undefined && millisSince(found.latest, lastToldAt) >= 0
+  const isOld = isTold && found.latest !== undefined && toldOf !== undefined && millisSince(found.latest, toldOf) >= 0
   return isOld ? null : "firing"
 }
 
@@ -62,7 +62,8 @@ const afterLook = <A extends StoredAlert>(
   const firingSince = found === null ? null : (alert.firingSince ?? now)
   if (told === null && found !== null) return { ...alert, firingSince }
   const reached = { ...alert, firingSince, failures: 0, failingSince: null, lastError: null }
-  if (error === null) return told === "firing" ? { ...reached, lastToldAt: now } : reached
+  if (error === null && told !== "firing") return reached
+  if (error === null) return { ...reached, lastToldAt: now, ...(found?.latest && { toldOf: found.latest }) }
   const [failures, failingSince] = [alert.failures + 1, alert.failingSince ?? now]
   const isOff = failures >= minFailures && millisSince(failingSince, now) >= maxFailingMillis
   // That all is well is told until it is.

@@ -4,6 +4,7 @@ import { Alert } from "../../domain/alerts/Alert.ts"
 import { alertNotFound, AlertRepository, maxAlerts, tooManyAlerts } from "../../domain/alerts/Alerts.ts"
 import { AlertInterval, AlertSweeps } from "../../domain/alerts/AlertSweeps.ts"
 import { noOrg, orgNotFound } from "../../domain/Principal.ts"
+import { Timestamp } from "../../domain/Schemas.ts"
 import { audited } from "../audit/audited.ts"
 import { every } from "../background.ts"
 import { afterCursor, date, decodePage, decodeRows, orgOf, pageOf, Time } from "../database/fragments.ts"
@@ -16,7 +17,7 @@ import * as Limits from "../orgs/enforceLimits.ts"
 const maxCandidates = 1_000
 
 /** What the column `alert` has: all but the secret and what is beside it. */
-const Stored = Schema.Struct({ ...Alert.fields, failures: Schema.Int })
+const Stored = Schema.Struct({ ...Alert.fields, failures: Schema.Int, toldOf: Schema.optionalKey(Timestamp) })
 const Row = Schema.Struct({ alert: Schema.fromJsonString(Stored), secret: Schema.String })
 const Claimed = Schema.Struct({ ...Row.fields, leaseUntil: Time, now: Time })
 const [decode, decodeList, decodeClaimed] = [decodeRows(Row), decodePage(Row), decodeRows(Claimed)]
