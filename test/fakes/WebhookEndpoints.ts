@@ -103,8 +103,9 @@ export const layer = Layer.effect(
           }
         }),
 
-      update: (orgId, id, { url, secret, previousSecretUntil, description, active, now, ...settings }, entry) =>
-        Effect.flatMap(Effect.tap(find(orgId, id), needFree(orgId, settings, id)), (stored) => {
+      update: (orgId, id, changes, entry) => {
+        const { url, secret, replacedSecret, previousSecretUntil, description, active, now, ...settings } = changes
+        return Effect.flatMap(Effect.tap(find(orgId, id), needFree(orgId, settings, id)), (stored) => {
           const { row } = stored
           const keeps = (name: "headers" | "auth") => stored.settings[name] !== null && settings[name] === undefined
           if (url !== undefined && (keeps("headers") || keeps("auth")) && sendsHeadersElsewhere(row.url, url))
@@ -122,7 +123,16 @@ export const layer = Layer.effect(
             },
             settings: { ...stored.settings, ...settings },
             secret: secret ?? stored.secret,
-            previous: secret === undefined ? stored.previous : { secret: stored.secret, until: previousSecretUntil },
+            previous:
+              secret === undefined
+                ? stored.previous
+                : {
+                    secret:
+                      replacedSecret !== undefined && stored.previous?.secret === replacedSecret
+                        ? replacedSecret
+                        : stored.secret,
+                    until: previousSecretUntil,
+                  },
             failingSince: isOther || active === true ? null : stored.failingSince,
             failures: isOther || active === true ? 0 : stored.failures,
             deactivated:
@@ -134,7 +144,8 @@ export const layer = Layer.effect(
           })
           if (active === false) cancelPending(world, id, now)
           return Effect.void
-        }),
+        })
+      },
 
       deactivate: (orgId, id, now, entry) =>
         Effect.sync(() => {

@@ -74,6 +74,8 @@ interface NewWebhookEndpoint extends EndpointSettings {
 export interface WebhookEndpointChanges extends Partial<EndpointSettings> {
   readonly url: string | undefined
   readonly secret: string | undefined
+  /** With `secret`: the stored one that it replaces. It stays the replaced one if another request has replaced it. */
+  readonly replacedSecret?: string | undefined
   /** When `secret` replaces a secret: until when the replaced one also signs. */
   readonly previousSecretUntil: DateTime.Utc
   readonly description: string | null | undefined

@@ -131,7 +131,7 @@ export class WebhookEndpoints extends Context.Service<WebhookEndpoints>()("gateh
         const orgId = yield* currentTenant
         if (input.url !== undefined) yield* checkReceiverUrl("url", input.url, rules)
         const now = yield* DateTime.now
-        const secret = yield* newSecret(repository, cipher, orgId, input, now)
+        const replacement = yield* newSecret(repository, cipher, orgId, input, now)
         const { id, url, description, active } = input
         const previousSecretUntil = DateTime.add(now, { hours: secretGraceHours })
         const settings = yield* settingsOf(cipher, checks, id, input)
@@ -140,11 +140,12 @@ export class WebhookEndpoints extends Context.Service<WebhookEndpoints>()("gateh
         const details = {
           ...updateDetails(input, before),
           ...settingDetails(settings),
-          secretChanged: secret !== undefined,
+          secretChanged: replacement !== undefined,
         }
         const event = active === false ? deactivated(id, "by_request") : undefined
         const entry = yield* audit.entry({ action: "webhook_endpoint.update", target: id, details, event })
-        const changes = { url, secret, previousSecretUntil, description, active, now, ...settings }
+        const secrets = { secret: undefined, ...replacement, previousSecretUntil }
+        const changes = { url, ...secrets, description, active, now, ...settings }
         yield* repository.update(orgId, id, changes, entry)
         tell(orgId, id, "updated")
         if (active === false) yield* wakeups.sweeps
@@ -256,7 +257,7 @@ const settingDetails = ({ auth, headers, ...settings }: Partial<EndpointSettings
     headers: headers && headers.names,
   })
 
-/** The encrypted new secret of an update; `undefined` when the request has none, or repeats the current one. */
+/** An update's new secret, encrypted; `undefined` when it has none, or repeats the current one. */
 const newSecret = Effect.fnUntraced(function* (
   repository: WebhookEndpointRepository["Service"],
   cipher: Cipher["Service"],
@@ -266,12 +267,13 @@ const newSecret = Effect.fnUntraced(function* (
 ) {
   if (secret === undefined) return undefined
   const { secrets } = yield* repository.findSigning(orgId, id, now)
+  const replacedSecret = secrets[0]!
   // A current secret that cannot be decrypted does not prevent a new one.
   const current = yield* Effect.option(
-    Effect.catchDefect(cipher.decrypt(secrets[0]!, id), () => Effect.fail("unreadable")),
+    Effect.catchDefect(cipher.decrypt(replacedSecret, id), () => Effect.fail("unreadable")),
   )
   if (Option.isSome(current) && Redacted.value(current.value) === secret) return undefined
-  return yield* cipher.encrypt(Redacted.make(secret), id)
+  return { secret: yield* cipher.encrypt(Redacted.make(secret), id), replacedSecret }
 })
 
 /** The tests of one org's endpoints that may be in flight in this process. */

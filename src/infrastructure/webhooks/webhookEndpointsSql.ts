@@ -143,7 +143,7 @@ export const layer = Layer.effect(
 
     /** The assignments of an UPDATE for a request's changes. */
     const changesOf = (changes: EndpointUpdate, isDeactivated: boolean) => {
-      const { active, description, now, previousSecretUntil, secret, url } = changes
+      const { active, description, now, previousSecretUntil, replacedSecret, secret, url } = changes
       const sets = assignments(sql, { updated_at: date(now), url, description, active, secret, ...columnsOf(changes) })
       // An endpoint that is activated, or has a new URL, has no failures yet.
       if (active === true) {
@@ -153,7 +153,11 @@ export const layer = Layer.effect(
       }
       if (isDeactivated) sets.push(endLane(now, "by_request"))
       if (secret !== undefined) {
-        sets.push(sql`previous_secret = secret, previous_secret_until = ${date(previousSecretUntil)}`)
+        sets.push(
+          sql`previous_secret =
+            CASE WHEN previous_secret = ${replacedSecret ?? null} THEN previous_secret ELSE secret END`,
+          sql`previous_secret_until = ${date(previousSecretUntil)}`,
+        )
       }
       return sets
     }

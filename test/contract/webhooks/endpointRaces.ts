@@ -3,6 +3,7 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { throttleMargin } from "#src/domain/webhooks/Slots.ts"
+import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { assertOneWon, meet } from "../meet.ts"
 import { insertOrg } from "../support.ts"
 import {
@@ -124,6 +125,27 @@ export const endpointRaces = {
     const outcomes = yield* meet(once, once)
     assert.deepStrictEqual([ids.length, new Set(ids).size, yield* statesOf(orgId)], [2, 1, ["pending"]])
     return outcomes
+  }),
+
+  // Seen failing when the second one took the new secret for the one that it replaces.
+  "replace a secret, replace it with the same one": Effect.gen(function* () {
+    const now = epoch()
+    const { orgId } = yield* insertOrg()
+    const endpoint = yield* insertEndpoint(orgId, { secret: "old" })
+    const signing = WebhookEndpointRepository.use(({ findSigning }) => findSigning(orgId, endpoint, now))
+    // As the service does: a request that repeats the current secret changes nothing.
+    const replaceWith = (secret: string) =>
+      Effect.flatMap(signing, ({ secrets: [replacedSecret] }) =>
+        replacedSecret === "old"
+          ? Effect.as(updateEndpoint(orgId, endpoint, now, { secret, replacedSecret }), "replaced")
+          : Effect.succeed("repeated"),
+      )
+    const did: Array<string> = []
+    const tellOf = (secret: string) => Effect.map(replaceWith(secret), (what) => void did.push(what))
+    assert.deepStrictEqual(yield* meet(tellOf("new, encrypted"), tellOf("new, encrypted again")), ["ok", "ok"])
+    const { secrets } = yield* signing
+    assert.deepStrictEqual([secrets[0]!.slice(0, 3), ...secrets.slice(1)], ["new", "old"])
+    return did.toSorted()
   }),
 
   "delete an endpoint, delete it": Effect.gen(function* () {

@@ -1,5 +1,5 @@
 import { assert, describe } from "@effect/vitest"
-import { Effect, Fiber } from "effect"
+import { DateTime, Effect, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import { Webhook } from "standardwebhooks"
 import type {
@@ -7,14 +7,16 @@ import type {
   TestWebhookEndpoint,
   UpdateWebhookEndpoint,
 } from "#src/domain/webhooks/WebhookEndpoint.ts"
+import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { WebhookEndpoints } from "#src/domain/webhooks/WebhookEndpoints.ts"
 import { exampleData } from "#src/domain/webhooks/serviceEventData.ts"
 import { verifyWebhook } from "#src/sdk/webhooks.ts"
 import { answer, failure, Receiver } from "../../fakes/WebhookSender.ts"
+import * as fakes from "../../fakes/webhooks.ts"
 import { WebhookWorld } from "../../fakes/WebhookWorld.ts"
 import { it } from "../../support/it.ts"
 import { failureOf, unknownId } from "../support.ts"
-import { as, literalHosts, makeOrg, refusedHosts, services } from "./webhookSupport.ts"
+import { as, literalHosts, makeOrg, refusedHosts, services, settle } from "./webhookSupport.ts"
 
 const url = "https://example.com/hook"
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -131,6 +133,32 @@ describe("WebhookEndpoints", () => {
       assert.strictEqual(yield* signatures, 1)
     }).pipe(as("o"), Effect.provide(services())),
   )
+
+  // Seen failing when the second update kept the new secret as the previous one: the old one signed no longer.
+  it.effect("the same new secret twice at the same time keeps the old one for a day", () => {
+    const slowLookUps = Layer.effect(
+      WebhookEndpointRepository,
+      WebhookEndpointRepository.use((repository) =>
+        Effect.succeed({
+          ...repository,
+          findSigning: (...of) => Effect.tap(repository.findSigning(...of), () => settle),
+        }),
+      ),
+    )
+    return Effect.gen(function* () {
+      yield* makeOrg("o")
+      const id = yield* create()
+      const replace = update({ id, signing_secret: "another" })
+      yield* Effect.all([replace, replace], { concurrency: "unbounded" })
+      const { secrets } = yield* WebhookEndpointRepository.use(({ findSigning }) =>
+        Effect.flatMap(DateTime.now, (now) => findSigning("o", id, now)),
+      )
+      assert.deepStrictEqual(
+        secrets.map((stored) => JSON.parse(stored)[1]),
+        ["another", secret],
+      )
+    }).pipe(as("o"), Effect.provide(services({ repositories: Layer.provideMerge(slowLookUps, fakes.layer) })))
+  })
 
   it.effect("no org can read, change, test or delete an endpoint of another org", () =>
     Effect.gen(function* () {
