@@ -3,7 +3,7 @@ import type { Claim } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { orderedBatchSize, throttleHorizonMillis, throttleMargin } from "#src/domain/webhooks/Slots.ts"
 import { signingKeysOf } from "./WebhookEndpoints.ts"
-import { recordAttempt, recordEndpoints } from "./recordAttempts.ts"
+import { decideAgain, recordAttempt, recordEndpoints } from "./recordAttempts.ts"
 import type { StoredDelivery } from "./WebhookWorld.ts"
 import { sentBody } from "#src/domain/webhooks/Event.ts"
 import { cancelPending, WebhookWorld } from "./WebhookWorld.ts"
@@ -195,10 +195,11 @@ export const layer = Layer.effect(
 
       record: (records, now) =>
         Effect.sync(() => {
-          const current = records.filter(({ delivery }) => {
+          const claimed = records.filter(({ delivery }) => {
             const { claimId } = deliveries.get(delivery.deliveryId) ?? { claimId: null }
             return claimId === delivery.claimId
           })
+          const current = decideAgain(world, claimed, now)
           const deactivated = recordEndpoints(world, current, now)
           for (const record of current) recordAttempt(world, record, now)
           for (const id of deactivated) cancelPending(world, id, now)

@@ -1,5 +1,4 @@
-import type { DateTime } from "effect"
-import { Duration, Equal } from "effect"
+import { DateTime, Duration, Equal } from "effect"
 import { minFailuresToDeactivate, type RetryDecision, isAboutReceiver } from "#src/domain/webhooks/RetryDecision.ts"
 import type { DeliveryState } from "#src/domain/webhooks/DeliveryLog.ts"
 import type { AttemptRecord } from "#src/domain/webhooks/DeliveryQueue.ts"
@@ -28,7 +27,7 @@ export const recordAttempt = (
     row: { ...stored.row, state: moves ? states[decision._tag] : stored.row.state, attempts: number, updated_at: now },
     attemptsSinceResend: stored.attemptsSinceResend + 1,
     claimId: null,
-    dueAt: stored.row.state === "pending" ? nextAttemptAt : null,
+    dueAt: stored.row.state === "pending" && decision._tag === "Retry" ? nextAttemptAt : null,
     attempts: [
       ...stored.attempts,
       {
@@ -41,6 +40,26 @@ export const recordAttempt = (
         body: storable(outcome.body),
       },
     ],
+  })
+}
+
+/** Decides again about attempts that are to deactivate an endpoint which stays active. */
+export const decideAgain = (
+  { endpoints }: WebhookWorld["Service"],
+  records: ReadonlyArray<AttemptRecord>,
+  now: DateTime.Utc,
+) => {
+  const working = new Set(
+    records.flatMap(({ decision, delivery }) => (decision._tag === "Delivered" ? [delivery.endpointId] : [])),
+  )
+  return records.map((record): AttemptRecord => {
+    const { decision, delivery, nextAttemptAt } = record
+    if (decision._tag !== "Deactivate") return record
+    const { failingSince, row } = endpoints.get(delivery.endpointId ?? "") ?? {}
+    const hasFailed = Equal.equals(failingSince, delivery.failingSince) && !working.has(delivery.endpointId)
+    if (row?.active === true && row.url === delivery.url && (decision.reason === "gone" || hasFailed)) return record
+    if (nextAttemptAt === null) return { ...record, decision: { _tag: "Exhausted" } }
+    return { ...record, decision: { _tag: "Retry", wait: DateTime.distance(now, nextAttemptAt) } }
   })
 }
 
@@ -67,8 +86,7 @@ export const recordEndpoints = (
       continue
     }
     const reason = decision._tag === "Deactivate" ? decision.reason : "failing"
-    const isCurrent = reason === "gone" || Equal.equals(failingSince, delivery.failingSince)
-    const ends = decision._tag === "Deactivate" && row.active && isCurrent
+    const ends = decision._tag === "Deactivate" && row.active
     if (ends) {
       ended.push(id)
       const change = { action: "webhook_endpoint.deactivate", target: id, details: { reason } } as const

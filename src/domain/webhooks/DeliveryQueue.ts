@@ -63,7 +63,7 @@ export interface AttemptRecord {
   readonly startedAt: DateTime.Utc
   readonly outcome: AttemptOutcome
   readonly decision: RetryDecision
-  /** The time of the retry; `null` when there is none. */
+  /** The time of the retry; of `Deactivate`, the one that follows if the endpoint stays active. `null`: none. */
   readonly nextAttemptAt: DateTime.Utc | null
 }
 
@@ -158,7 +158,8 @@ export class DeliveryQueue extends Context.Service<
     readonly claim: (claim: Claim) => Effect.Effect<Claimed, Unavailable>
     /**
      * Records attempts and updates their deliveries in one transaction. Skips deliveries that another claim has taken.
-     * `Deactivate` deactivates the endpoint and cancels its other pending deliveries.
+     * `Deactivate` deactivates the endpoint and cancels its other pending deliveries. An endpoint that has another URL,
+     * or was activated or works since the claim, stays active, and the delivery is retried or has failed.
      */
     readonly record: (records: ReadonlyArray<AttemptRecord>, now: DateTime.Utc) => Effect.Effect<void, Unavailable>
     /**

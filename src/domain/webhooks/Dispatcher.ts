@@ -84,18 +84,20 @@ const settle = Effect.fnUntraced(function* (
 ) {
   const now = yield* DateTime.now
   const { attemptsSinceResend, endpointId, failingSince, failures } = delivery
+  const wait = yield* delayAfter(
+    delivery.retryDelays?.map((seconds) => Duration.seconds(seconds)) ?? delays,
+    attemptsSinceResend + 1,
+  )
   const decision = decideRetry(
     outcome,
-    yield* delayAfter(
-      delivery.retryDelays?.map((seconds) => Duration.seconds(seconds)) ?? delays,
-      attemptsSinceResend + 1,
-    ),
+    wait,
     parseRetryAfter(outcome.retryAfter, DateTime.toEpochMillis(now)),
     failingSince === null ? undefined : { duration: DateTime.distance(failingSince, now), failures: failures + 1 },
     endpointId === null,
   )
+  const untilNext = decision._tag === "Retry" ? decision.wait : decision._tag === "Deactivate" ? wait : undefined
   const nextAttemptAt =
-    decision._tag === "Retry" ? DateTime.add(now, { milliseconds: Math.round(Duration.toMillis(decision.wait)) }) : null
+    untilNext === undefined ? null : DateTime.add(now, { milliseconds: Math.round(Duration.toMillis(untilNext)) })
   return { delivery, startedAt, outcome, decision, nextAttemptAt }
 })
 

@@ -16,9 +16,6 @@ export const afterEndpoint = "."
 /** What follows the id of an org in the lanes of its callbacks, and the next character: all are between both. */
 export const [afterOrg, afterCallbacks] = [" ", "!"]
 
-/** How often the endpoint of a lane had been deactivated. */
-export const laneNumber = (lane: string) => Number(lane.split(afterEndpoint)[1] ?? 0)
-
 /** The number of lanes that all callbacks of an org share. Several origins can share a lane. */
 const callbackLanesPerOrg = 128
 

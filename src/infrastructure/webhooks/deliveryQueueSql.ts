@@ -27,10 +27,10 @@ import { recordAttempts } from "./recordAttempts.ts"
  * of its own, as the last one has from a resend on.
  */
 const countAttempts = (usage: OrgUsage["Service"], records: ReadonlyArray<AttemptRecord>) => {
-  for (const { delivery, nextAttemptAt, outcome } of records) {
+  for (const { decision, delivery, outcome } of records) {
     const texts = byteLength(outcome.failure?.message, outcome.body)
     const isFirstOfResend = delivery.attempts > 0 && delivery.attemptsSinceResend === 0
-    const rows = (nextAttemptAt === null ? 0 : 1) + (isFirstOfResend ? 1 : 0)
+    const rows = (decision._tag === "Retry" ? 1 : 0) + (isFirstOfResend ? 1 : 0)
     usage.addBytes(delivery.orgId, texts + rows * rowCost.attempt)
   }
 }
@@ -118,16 +118,14 @@ export const layer = Layer.effect(
           ? Effect.void
           : recordAttempts(sql, random, records, now, recordCommit).pipe(
               orUnavailable,
-              Effect.tap(() =>
-                Effect.sync(() => {
-                  countAttempts(usage, records)
-                  for (const { delivery, nextAttemptAt } of records) {
-                    const { lane, ordered, orgId } = delivery
-                    if (ordered && nextAttemptAt !== null) positions.waits(orgId, lane, nextAttemptAt)
-                    else if (ordered) positions.backlogged([[orgId, lane, null]])
-                  }
-                }),
-              ),
+              Effect.map((decided) => {
+                countAttempts(usage, decided)
+                for (const { decision, delivery, nextAttemptAt } of decided) {
+                  const { lane, ordered, orgId } = delivery
+                  if (ordered && decision._tag === "Retry") positions.waits(orgId, lane, nextAttemptAt!)
+                  else if (ordered) positions.backlogged([[orgId, lane, null]])
+                }
+              }),
             ),
 
       release: (deliveries: ReadonlyArray<ClaimedDelivery>, now: DateTime.Utc) =>

@@ -1,4 +1,4 @@
-import { type DateTime, Duration, Effect } from "effect"
+import { DateTime, Duration, Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { SqlClient, Statement } from "effect/sql"
 import { type AttemptRecord, laneId } from "../../domain/webhooks/DeliveryQueue.ts"
@@ -14,7 +14,7 @@ import { makeServiceEvent, type ServiceEvent } from "../../domain/ServiceEvent.t
 import { auditWritten } from "../audit/audited.ts"
 import { date, integers, texts, times } from "../database/fragments.ts"
 import { emitAll, emitted, eventRows } from "../queue/emitEvents.ts"
-import { callbackLaneOf, cancelLanes, type EndedLane, endedColumns, laneNumber, nextLane } from "../queue/lanes.ts"
+import { callbackLaneOf, cancelLanes, type EndedLane, endedColumns, nextLane } from "../queue/lanes.ts"
 
 /** PostgreSQL stores no NUL; the answer of one receiver must not make the record of a whole batch fail. */
 const storable = (text: string | null | undefined) => text?.replaceAll("\0", "\uFFFD") ?? null
@@ -140,7 +140,11 @@ const moveOn = (
   )${emitFailed(sql, failed)}
   SELECT id FROM made WHERE id NOT IN (SELECT id FROM ended UNION ALL SELECT id FROM retried)`
 
-/** Records attempts, and updates the health of their receivers. `commit` is evaluated in the transaction. */
+/**
+ * Records attempts, and updates the health of their receivers. `commit` is evaluated in the transaction.
+ *
+ * @returns the attempts as they are decided at last
+ */
 export const recordAttempts = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   random: SecureRandom.SecureRandom["Service"],
@@ -148,10 +152,10 @@ export const recordAttempts = Effect.fnUntraced(function* (
   now: DateTime.Utc,
   commit: Statement.Fragment,
 ) {
-  const records = unsorted.toSorted((a, b) => (a.delivery.deliveryId < b.delivery.deliveryId ? -1 : 1))
-  const failed = yield* failedOf(random, records, now)
   /** Returns the attempts of deliveries that this worker still claims. */
-  const move = Effect.gen(function* () {
+  const move = Effect.fnUntraced(function* (unsorted: ReadonlyArray<AttemptRecord>) {
+    const records = unsorted.toSorted((a, b) => (a.delivery.deliveryId < b.delivery.deliveryId ? -1 : 1))
+    const failed = yield* failedOf(random, records, now)
     const missed = yield* moveOn(sql, records, now, commit, failed, sql.literal("made.lane"))
     if (missed.length === 0) return unsorted
     // A resend moves deliveries to the new lane of their endpoint, and a statement does not see what it waited for.
@@ -170,18 +174,21 @@ export const recordAttempts = Effect.fnUntraced(function* (
     return unsorted.filter(({ delivery }) => !others.has(delivery.deliveryId))
   })
   // Reads without a lock: attempts of healthy endpoints change nothing, and do not wait for a lock.
-  const receivers = yield* findReceivers(sql, records)
+  const receivers = yield* findReceivers(sql, unsorted)
   const changes = receiverChanges(unsorted, receivers)
-  const changing = (expected: ReceiverChanges) =>
-    Effect.gen(function* () {
-      yield* lockReceivers(sql, expected)
-      // Before the endpoints end, so that what ended here is not canceled.
-      const ours = yield* move
-      const ended = yield* recordReceivers(sql, random, ours, receivers, now)
-      yield* cancelLanes(sql, random, ended, now)
-    })
-  yield* changes === undefined ? move : sql.withTransaction(changing(changes))
-  if (records.some(({ decision }) => stateAfter[decision._tag] === "failed")) yield* emitted(sql)
+  const changing = Effect.gen(function* () {
+    yield* lockReceivers(sql, changes)
+    const decided = yield* decideAgain(sql, unsorted, changes, now)
+    // Before the endpoints end, so that what ended here is not canceled.
+    const ours = yield* move(decided)
+    const ended = yield* recordReceivers(sql, random, ours, receivers, now)
+    yield* cancelLanes(sql, random, ended, now)
+    return decided
+  })
+  const changesNothing = changes.working.size + changes.failing.size + changes.ending.length === 0
+  const decided = changesNothing ? yield* Effect.as(move(unsorted), unsorted) : yield* sql.withTransaction(changing)
+  if (decided.some(({ decision }) => stateAfter[decision._tag] === "failed")) yield* emitted(sql)
+  return decided
 })
 
 /** The health of an endpoint or of a callback lane. A callback lane has no URL. */
@@ -207,10 +214,11 @@ const findReceivers = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptR
     WHERE lane IS NOT NULL OR ${failed}`.pipe(Effect.map((rows) => new Map(rows.map((row) => [row.id, row]))))
 }
 
-/** A record whose attempt deactivates its endpoint. */
+/** A record whose attempt is to deactivate its endpoint. */
 interface EndingRecord extends AttemptRecord {
   readonly decision: Extract<RetryDecision, { readonly _tag: "Deactivate" }>
 }
+const isEnding = (record: AttemptRecord): record is EndingRecord => record.decision._tag === "Deactivate"
 
 /** How attempts change the health of their receivers. */
 interface ReceiverChanges {
@@ -218,22 +226,21 @@ interface ReceiverChanges {
   readonly working: ReadonlySet<string>
   /** Failed attempts of receivers that fail now; counted as far as a deactivation needs. */
   readonly failing: ReadonlyMap<string, number>
-  /** Attempts that deactivate their endpoints. */
+  /** Attempts that are to deactivate their endpoints. */
   readonly ending: ReadonlyArray<EndingRecord>
 }
 
 /**
- * How attempts change the health of their receivers; `undefined` when they change nothing.
+ * How attempts change the health of their receivers.
  *
  * @param records in the order in which the attempts ended
  */
 const receiverChanges = (
   records: ReadonlyArray<AttemptRecord>,
   receivers: ReadonlyMap<string, Receiver>,
-): ReceiverChanges | undefined => {
+): ReceiverChanges => {
   const working = new Set<string>()
   const failing = new Map<string, number>()
-  const ending: Array<EndingRecord> = []
   for (const record of records) {
     const { delivery, outcome, decision } = record
     const receiver = receivers.get(laneId(delivery))
@@ -247,10 +254,40 @@ const receiverChanges = (
     } else if (!receiver.failing || working.has(id) || receiver.failures < minFailuresToDeactivate) {
       failing.set(id, (failing.get(id) ?? 0) + 1)
     }
-    if (decision._tag === "Deactivate") ending.push({ ...record, decision })
   }
-  return working.size + failing.size + ending.length === 0 ? undefined : { working, failing, ending }
+  return { working, failing, ending: records.filter(isEnding) }
 }
+
+/**
+ * Decides again about attempts that are to deactivate their endpoints, which are locked. An endpoint with another URL
+ * stays active, and so does one that was activated or, if it had failed for long, has worked since the claim: then the
+ * delivery is retried, unless this was its last attempt.
+ */
+const decideAgain = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  records: ReadonlyArray<AttemptRecord>,
+  { ending, working }: ReceiverChanges,
+  now: DateTime.Utc,
+) {
+  if (ending.length === 0) return records
+  const rows = yield* sql<{ id: string }>`
+    SELECT e.id FROM unnest(
+      ${text(ending, (r) => r.delivery.deliveryId)}, ${text(ending, (r) => r.delivery.endpointId)},
+      ${text(ending, (r) => r.delivery.url)}, ${text(ending, (r) => r.delivery.lane)},
+      ${time(ending, (r) => r.delivery.failingSince)}, ${texts(ending.map(({ decision }) => decision.reason))})
+      AS e (id, endpoint_id, url, lane, failing_since, reason)
+    CROSS JOIN LATERAL (
+      SELECT FROM webhook_endpoints w WHERE w.id = e.endpoint_id AND w.active AND w.url = e.url AND w.lane = e.lane
+        AND (e.reason = 'gone' OR w.failing_since = e.failing_since AND w.id <> ALL(${texts(working)})) LIMIT 1
+    ) AS w`
+  const ends = new Set(rows.map(({ id }) => id))
+  return records.map((record): AttemptRecord => {
+    const { delivery, nextAttemptAt } = record
+    if (!isEnding(record) || ends.has(delivery.deliveryId)) return record
+    if (nextAttemptAt === null) return { ...record, decision: { _tag: "Exhausted" } }
+    return { ...record, decision: { _tag: "Retry", wait: DateTime.distance(now, nextAttemptAt) } }
+  })
+})
 
 /** Writes which callback lanes work again and which fail. */
 const recordCallbacks = Effect.fnUntraced(function* (
@@ -295,26 +332,20 @@ const deactivate = Effect.fnUntraced(function* (
   ending: ReadonlyArray<EndingRecord>,
   now: DateTime.Utc,
 ) {
-  // The last lane counts: an attempt of an earlier one began before the endpoint was activated again.
-  const byLane = ending.toSorted((a, b) => laneNumber(a.delivery.lane) - laneNumber(b.delivery.lane))
-  const byEndpoint = new Map(byLane.map((record) => [record.delivery.endpointId!, record]))
+  const byEndpoint = new Map(ending.map((record) => [record.delivery.endpointId!, record]))
   const records = [...byEndpoint.values()]
   const reasons = texts(records.map(({ decision }) => decision.reason))
   const entries = yield* Effect.forEach(records, () => random.ulid)
   const events = yield* emittedEvents(random, records, now)
   const ended = yield* sql<EndedLane & { readonly entry: string; readonly reason: string }>`
     WITH ending AS (
-      SELECT e.*, (SELECT lane FROM webhook_endpoints WHERE id = e.id) AS old_lane FROM unnest(${texts(byEndpoint.keys())}, ${texts(records.map((r) => r.delivery.url))},
-        ${reasons}, ${times(records.map(({ delivery }) => delivery.failingSince))}, ${texts(entries)},
-        ${texts(records.map(({ delivery }) => delivery.lane))}) AS e (id, url, reason, failing_since, entry, lane)
+      SELECT * FROM unnest(${texts(byEndpoint.keys())}, ${reasons}, ${texts(entries)},
+        ${texts(records.map(({ delivery }) => delivery.lane))}) AS e (id, reason, entry, lane)
     ), ended AS (
       UPDATE webhook_endpoints w SET active = false, updated_at = ${date(now)}, lane = ${nextLane(sql, "w.")},
         deactivated_at = ${date(now)}, deactivated_reason = ending.reason
-      FROM ending
-      -- Unless the endpoint was activated since the claim, or, for failures, has worked since.
-      WHERE w.id = ending.id AND w.url = ending.url AND w.active AND w.lane = ending.lane
-        AND (ending.reason = 'gone' OR ending.failing_since = w.failing_since)
-      RETURNING w.id, w.org_id, w.deactivated_reason, ending.old_lane, ending.entry
+      FROM ending WHERE w.id = ending.id
+      RETURNING w.id, w.org_id, w.deactivated_reason, ending.lane AS old_lane, ending.entry
     ), written AS (
       INSERT INTO audit_log (id, org_id, at, actor, action, target, details, request_id)
       SELECT entry, org_id, ${date(now)}::timestamptz, 'service', 'webhook_endpoint.deactivate', id,
@@ -357,7 +388,6 @@ const recordReceivers = Effect.fnUntraced(function* (
   now: DateTime.Utc,
 ) {
   const changes = receiverChanges(records, receivers)
-  if (changes === undefined) return []
   const { working, failing, ending } = changes
   if (working.size > 0) {
     yield* sql`UPDATE webhook_endpoints SET failing_since = NULL, failures = 0 WHERE id = ANY(${texts(working)})`

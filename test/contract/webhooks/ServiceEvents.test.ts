@@ -108,6 +108,23 @@ for (const database of ["embedded", "postgres"] as const) {
         },
       )
 
+      // Seen failing: the endpoint stays active, and nobody was told of either.
+      it.effect("a delivery that has failed is told, also when it would have deactivated its endpoint", function* () {
+        const { orgId } = yield* insertOrg()
+        const now = epoch()
+        const moved = yield* insertEndpoint(orgId, { eventTypes: ["invoice.*"] })
+        const watcher = yield* insertEndpoint(orgId, { eventTypes: ["delivery.failed", "endpoint.deactivated"] })
+        yield* publish(orgId, "invoice.paid", now)
+        const [claimed] = yield* claim(now)
+        yield* updateEndpoint(orgId, moved, now, { url: "https://example.org/new" })
+        yield* record([attempt(claimed!, "Deactivate", now)], now)
+        yield* sweep
+        assert.deepStrictEqual(
+          (yield* toldTo(orgId, watcher)).map(({ data, event }) => [event, data["webhook_endpoint_id"]]),
+          [["delivery.failed", moved]],
+        )
+      })
+
       it.effect(
         "a failed delivery of such an event creates no further event, so two dead endpoints do not notify each other",
         function* () {

@@ -12,6 +12,7 @@ import {
   endpointsOf,
   epoch,
   failingSince,
+  findDelivery,
   insertEndpoint,
   insertReceiver,
   makeEvent,
@@ -158,6 +159,38 @@ export const endpointHealth = (it: It) => {
       yield* record([attempt(claimed, "Deactivate", later, outcome)], later)
       assert.strictEqual(yield* isActive(orgId, endpoint), expected)
       assert.deepStrictEqual(yield* statesOf(orgId), ["failed", "failed"])
+    }
+  })
+
+  // Seen failing: the delivery had failed with attempts left, and nobody was told.
+  it.effect("health: an attempt that would deactivate an endpoint which stays active is retried", function* () {
+    const retried = (one: ClaimedDelivery, at: DateTime.Utc, status: number) => ({
+      ...attempt(one, "Deactivate", at, { status }),
+      nextAttemptAt: plus(at, 60),
+    })
+    const cases = [
+      [410, { url: "https://example.org/new" }, "before"],
+      [500, { active: true }, "before"],
+      [500, undefined, "before"],
+      [500, undefined, "first"],
+      [500, undefined, "last"],
+    ] as const
+    for (const [status, change, success] of cases) {
+      const now = epoch()
+      const { orgId, endpoint } = yield* insertReceiver(now, 3)
+      yield* record([attempt(yield* claimOne(now), "Exhausted", now)], now)
+      const later = plus(now, 5 * day)
+      // Two replicas each make an attempt.
+      const [one, other] = [yield* claimOne(later), yield* claimOne(later)]
+      const delivered = attempt(other, "Delivered", later)
+      if (change !== undefined) yield* updateEndpoint(orgId, endpoint, later, change)
+      else if (success === "before") yield* record([delivered], later)
+      const ending = retried(one, later, status)
+      if (success === "first") yield* record([delivered, ending], later)
+      else yield* record(success === "last" ? [ending, delivered] : [ending], later)
+      assert.isTrue(yield* isActive(orgId, endpoint))
+      const { next_attempt_at, state } = yield* findDelivery(orgId, one.deliveryId)
+      assert.deepStrictEqual([state, next_attempt_at], ["pending", plus(later, 60)])
     }
   })
 

@@ -55,7 +55,9 @@ const answers = (...outcomes: ReadonlyArray<ReturnType<typeof answer>>) =>
 const nextIn = Effect.fnUntraced(function* (changes?: Partial<ClaimedDelivery>) {
   const { nextAttemptAt, decision } = yield* exact(attempt(changes))
   const now = yield* DateTime.now
-  return nextAttemptAt === null ? decision._tag : Duration.toSeconds(DateTime.distance(now, nextAttemptAt))
+  return nextAttemptAt === null || decision._tag !== "Retry"
+    ? decision._tag
+    : Duration.toSeconds(DateTime.distance(now, nextAttemptAt))
 })
 const run = <A, E>(effect: Effect.Effect<A, E, Dispatcher | Receiver>) =>
   effect.pipe(as("o"), Effect.provide(services()))
@@ -213,6 +215,9 @@ describe("an attempt", () => {
       assert.deepStrictEqual([yield* nextIn(), yield* nextIn({ endpointId: null })], ["Deactivate", "Exhausted"])
       yield* answers(answer(500))
       assert.strictEqual(yield* nextIn(since(fiveDays)), "Deactivate")
+      // The endpoint may stay active: then the delivery has its next attempt.
+      const { nextAttemptAt } = yield* exact(attempt(since(fiveDays)))
+      assert.deepStrictEqual(nextAttemptAt, DateTime.add(now, { seconds: 5 }))
       assert.strictEqual(yield* nextIn(since(fiveDays - 1)), 5)
       assert.strictEqual(yield* nextIn({ ...since(fiveDays - 1), attemptsSinceResend: 9 }), "Exhausted")
       yield* answers(answer(200))
