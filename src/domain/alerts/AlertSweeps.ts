@@ -116,7 +116,7 @@ export class AlertSweeps extends Context.Service<AlertSweeps>()("gatehouse/domai
       )
 
     return {
-      /** Looks at all alerts that are due, tells what is wrong and what is well again. Returns how many it looked at. */
+      /** Looks at all alerts that are due, tells what is wrong and what is well again. Returns how many there were. */
       run: workThrough({
         max: maxLooks,
         interval,
