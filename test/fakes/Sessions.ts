@@ -73,7 +73,7 @@ export const layer = Layer.effect(
               !except.includes(`${row.orgId}:${row.person?.role}`) &&
               (credentialHash === undefined || row.credentialHash === credentialHash) &&
               (sid === undefined || row.sid === sid) &&
-              DateTime.isLessThanOrEqualTo(row.createdAt, before),
+              (before === undefined || DateTime.isLessThanOrEqualTo(row.createdAt, before)),
           )
           removeAll(removed)
           return Effect.forEach(

@@ -68,14 +68,14 @@ export class SessionRepository extends Context.Service<
       entry: AuditEntry,
     ) => Effect.Effect<void, NotFound | Unavailable>
     /**
-     * Removes sessions of a person that began until `before`: those of a session at the provider, of a credential, or
-     * of both together. `orgIds`: all orgs in which people may have a session. `except`: sessions with these roles
-     * stay, each as `<orgId>:<role>`.
+     * Removes sessions of a person: those of a session at the provider, of a credential, or of both together, which
+     * began until `before`, if that is given. `orgIds`: all orgs in which people may have a session. `except`: sessions
+     * with these roles stay, each as `<orgId>:<role>`.
      */
     readonly removePerson: (
       person: {
         readonly orgIds: ReadonlyArray<string>
-        readonly before: DateTime.Utc
+        readonly before?: DateTime.Utc
         readonly credentialHash: string | undefined
         readonly sid: string | undefined
         readonly except?: ReadonlyArray<string>

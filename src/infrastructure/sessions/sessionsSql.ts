@@ -126,7 +126,8 @@ export const layer = Layer.effect(
       removePerson: ({ before, credentialHash, except = [], orgIds, sid }, entryOf) =>
         Effect.gen(function* () {
           const removed = yield* decode(sql`
-            DELETE FROM sessions WHERE org_id = ANY(${texts(orgIds)}) AND kind = 'person' AND created_at <= ${date(before)}
+            DELETE FROM sessions WHERE org_id = ANY(${texts(orgIds)}) AND kind = 'person'
+              ${before === undefined ? sql.literal("") : sql`AND created_at <= ${date(before)}`}
               AND org_id || ':' || (person::json ->> 'role') <> ALL(${texts(except)})
               ${credentialHash === undefined ? sql.literal("") : sql`AND credential_hash = ${bytes(credentialHash)}`}
               ${sid === undefined ? sql.literal("") : sql`AND sid = ${sid}`}

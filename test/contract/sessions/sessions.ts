@@ -181,20 +181,21 @@ export const sessions = (it: It) => {
   it.effect("a sign-in ends earlier sessions of the person with a role that they do not have now", function* () {
     const repository = yield* SessionRepository
     const orgId = yield* newOrg
-    const withRole = (role: SignedInPerson["role"], at = orgId) =>
-      insert({ orgId: at, kind: "person", person: { subject: "s", name: null, email: null, role } })
+    const withRole = (role: SignedInPerson["role"], of = orgId, seconds = 0) =>
+      insert({
+        orgId: of,
+        kind: "person",
+        person: { subject: "s", name: null, email: null, role },
+        createdAt: at(seconds),
+      })
     const [owner, viewer, ofAll] = [yield* withRole("owner"), yield* withRole("viewer"), yield* withRole("viewer", "")]
+    const ofReplicaAhead = yield* withRole("owner", orgId, 9)
     yield* repository.removePerson(
-      {
-        orgIds: ["", orgId],
-        before: at(0),
-        credentialHash: hex(0xabc),
-        sid: undefined,
-        except: [`${orgId}:viewer`],
-      },
+      { orgIds: ["", orgId], credentialHash: hex(0xabc), sid: undefined, except: [`${orgId}:viewer`] },
       () => Effect.succeed(newEntry()),
     )
     assert.isUndefined(yield* find(owner))
+    assert.isUndefined(yield* find(ofReplicaAhead))
     assert.isUndefined(yield* find(ofAll))
     assert.deepStrictEqual(yield* find(viewer), viewer)
   })
