@@ -70,10 +70,10 @@ interface FilterSweepRow {
   readonly created_at: Date
 }
 
-/** The unfinished sweeps of an org, oldest first. */
+/** The newest unfinished sweeps of an org, newest first. */
 export const filterSweeps = (sql: Sql, orgId: string, kinds: Kinds) => sql<FilterSweepRow>`
   SELECT id, kind, filter, total AS count, done, created_at FROM sweeps
-  WHERE org_id = ${orgId} AND kind = ANY(${texts(kinds)}) ORDER BY id LIMIT ${maxListed}`
+  WHERE org_id = ${orgId} AND kind = ANY(${texts(kinds)}) ORDER BY id DESC LIMIT ${maxListed}`
 
 /** Ends the sweep that the entry names; returns no row when there is no such sweep. */
 export const endFilterSweep = (sql: Sql, orgId: string, kinds: Kinds, entry: AuditEntry) =>

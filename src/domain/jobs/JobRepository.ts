@@ -147,7 +147,7 @@ export class JobRepository extends Context.Service<
       order: JobSweepOrder & { readonly count: number },
       entry: AuditEntry,
     ) => Effect.Effect<void, Conflict | Unavailable>
-    /** The unfinished sweeps over jobs of the org, oldest first. */
+    /** The unfinished sweeps over jobs of the org, newest first. */
     readonly sweeps: (orgId: string) => Effect.Effect<ReadonlyArray<JobSweep>, Unavailable>
     /** Ends a sweep: the jobs that it has not reached stay as they are. */
     readonly endSweep: (orgId: string, entry: AuditEntry) => Effect.Effect<void, NotFound | Unavailable>

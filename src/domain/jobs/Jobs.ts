@@ -303,7 +303,7 @@ export class Jobs extends Context.Service<Jobs>()("gatehouse/domain/Jobs", {
         return null
       }),
 
-      /** The unfinished retries and cancellations by a filter, oldest first. */
+      /** The unfinished retries and cancellations by a filter, newest first. */
       sweeps: Effect.flatMap(currentTenant, repository.sweeps),
 
       endSweep: Effect.fn("Jobs.endSweep")(function* (target: string) {

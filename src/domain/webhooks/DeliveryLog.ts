@@ -66,7 +66,7 @@ export class DeliveryLogRepository extends Context.Service<
       resend: { readonly filter: ResendFilter; readonly count: number },
       entry: AuditEntry,
     ) => Effect.Effect<void, Conflict | Unavailable>
-    /** The unfinished resends of the org, oldest first. */
+    /** The newest unfinished resends of the org, newest first. */
     readonly resends: (orgId: string) => Effect.Effect<ReadonlyArray<Resend>, Unavailable>
     /** Ends a resend: what it has not reached stays as it is. */
     readonly cancelResend: (orgId: string, entry: AuditEntry) => Effect.Effect<void, NotFound | Unavailable>

@@ -223,11 +223,11 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       payload: noFields,
       success: Schema.Struct({
         sweeps: Schema.Array(JobSweep).annotate({
-          description: "The running retries and cancellations, the oldest first.",
+          description: "The running retries and cancellations, the newest first.",
         }),
       }).annotate({ identifier: "JobSweeps" }),
     }).annotateMerge(
-      about.read("List running retries and cancellations", "Those by a filter that are not finished, oldest first."),
+      about.read("List running retries and cancellations", "Those by a filter that are not finished, newest first."),
     ),
     HttpApiEndpoint.post("endSweep", "/v1/jobs/sweeps/cancel", {
       payload: Schema.Struct({ sweep_id: JobSweepId }).annotate({ identifier: "CancelJobSweep" }),

@@ -326,11 +326,11 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
       payload: noFields,
       success: Schema.Struct({
         resends: Schema.Array(Resend).annotate({
-          description: "The resends that are running, the oldest first: at most 1,000.",
+          description: "The resends that are running, the newest first: at most 1,000.",
         }),
       }).annotate({ identifier: "Resends" }),
     }).annotateMerge(
-      about.read("List running resends", "The resends that are not finished, oldest first, up to 1,000."),
+      about.read("List running resends", "The resends that are not finished, newest first, up to 1,000."),
     ),
     HttpApiEndpoint.post("cancelResend", "/v1/webhooks/deliveries/resend/cancel", {
       payload: Schema.Struct({ resend_id: ResendId }).annotate({ identifier: "CancelResend" }),

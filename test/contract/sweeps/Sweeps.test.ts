@@ -169,7 +169,8 @@ for (const [name, database] of Object.entries(databases)) {
           const whose = "webhook_endpoint_id" in of ? "of this endpoint" : "over all endpoints"
           assert.include(yield* failureOf(start(of)), `Ten resends ${whose} are still running`)
         }
-        assert.strictEqual((yield* resends(orgId)).length, 30)
+        const listed = (yield* resends(orgId)).map(({ resend_id }) => resend_id)
+        assert.deepStrictEqual([listed.length, listed], [30, listed.toSorted().toReversed()])
         yield* sweep
         assert.strictEqual(yield* openSweeps, 0)
         // Leaves nothing to claim for other tests.
