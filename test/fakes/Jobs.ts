@@ -122,7 +122,7 @@ export const layer = Layer.effect(
       )
     const swept = (orgId: string, { filter, kind }: JobSweepOrder) =>
       kind === "retry"
-        ? selected(orgId, { ...filter, status: "failed" })
+        ? selected(orgId, { ...filter, status: "failed" }).toReversed()
         : selected(orgId, filter).filter(({ row }) => row.status === "queued" || row.status === "running")
     const newestOf = (orgId: string, workflow: string, key: string) =>
       [...jobs.values()].findLast(

@@ -215,7 +215,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
         "Queues a failed job again, with as many further attempts as it had. Its attempt goes on counting, and " +
           "its history and its event stay; its next end makes another event. A job that has not failed is a 409. " +
           "With a filter in place of job_id: counts the failed jobs that it selects, and queues them again in the " +
-          "background, oldest first. jobs/sweeps shows how far it is, and jobs/sweeps/cancel ends it. An org has " +
+          "background, newest first. jobs/sweeps shows how far it is, and jobs/sweeps/cancel ends it. An org has " +
           "at most ten such changes at a time; another is a 409.",
       ),
     ),

@@ -171,10 +171,14 @@ export const hasError = (sql: Sql, { error }: JobSweepFilter) =>
 
 /**
  * A SELECT of the next jobs of a sweep after `doneTo`, in the order of their ids: by an index, and `wanted` says
- * whether the sweep changes them.
+ * whether the sweep changes them. A retry begins at the newest, which of several with a unique key is the one to queue.
  */
 const sweptJobs = (sql: Sql, orgId: string, { filter, kind }: JobSweepOrder, doneTo: string, limit: number) => {
   const id = sql.literal(listedId)
+  const isNewestFirst = kind === "retry"
+  const order = sql.literal(isNewestFirst ? "DESC" : "")
+  const isLeft =
+    isNewestFirst && doneTo === "" ? sql`true` : sql`${id} ${sql.literal(isNewestFirst ? "<" : ">")} ${doneTo}`
   const all: ReadonlyArray<JobStatus> = kind === "retry" ? ["failed"] : ["queued", "running"]
   const heads = all
     .filter((status) => filter.status === undefined || status === filter.status)
@@ -183,9 +187,9 @@ const sweptJobs = (sql: Sql, orgId: string, { filter, kind }: JobSweepOrder, don
       return sql`(
         SELECT id, ${sql(end)} AS "endId", workflow, unique_key AS "uniqueKey",
           coalesce(${hasError(sql, filter)}, false) AS wanted FROM ${sql(table)}
-        WHERE ${ofFilter(sql, orgId, filter)} AND ${id} > ${doneTo} AND status = ${status} ORDER BY ${id} LIMIT ${limit})`
+        WHERE ${ofFilter(sql, orgId, filter)} AND ${isLeft} AND status = ${status} ORDER BY ${id} ${order} LIMIT ${limit})`
     })
-  return sql`SELECT * FROM (${sql.join(" UNION ALL ", false)(heads)}) AS heads ORDER BY id LIMIT ${limit}`
+  return sql`SELECT * FROM (${sql.join(" UNION ALL ", false)(heads)}) AS heads ORDER BY id ${order} LIMIT ${limit}`
 }
 
 interface SweptRow {
