@@ -1,4 +1,4 @@
-import { Effect, Option, Predicate, Record } from "effect"
+import { Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import type { Project } from "../domain/projects/Project.ts"
 import type { RepositoryLink } from "../domain/projects/RepositoryLink.ts"
@@ -169,16 +169,10 @@ const projectTable = (projects: ReadonlyArray<Project>) =>
 const list = op("projects.list", { show: ({ projects }) => projectTable(projects) })
 const get = op("projects.get", { ...one, show: (project) => projectTable([project]) })
 
-/** The fields that are given; `none` clears one. */
-const orNone = (fields: Readonly<Record<string, string | null | undefined>>): Readonly<Record<string, string | null>> =>
-  Record.map(Record.filter(fields, Predicate.isNotUndefined), (text) => (text === "none" ? null : text))
-
 const update = op("projects.update", {
   ...one,
-  about: "Change a project; other fields stay, and none clears the branch, the subdomain and the prefix",
+  about: "Change a project; other fields stay",
   omit: ["hostOwner", "hostRepo"],
-  run: (send, { defaultBranch, keyPrefix, subdomain, ...fields }) =>
-    send({ ...fields, ...orNone({ defaultBranch, keyPrefix, subdomain }) }),
   show: (project) => ({ out: projectTable([project]), note: "The project is changed." }),
 })
 
