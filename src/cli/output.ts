@@ -72,15 +72,22 @@ const style = Effect.gen(function* () {
 
 const renderAll = (tables: ReadonlyArray<Table>, style: Style) => tables.map((one) => render(one, style)).join("\n\n")
 
+/** Characters that take two columns of a terminal, and those that take none. */
+const wide = /[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Hangul}\p{Emoji_Presentation}\u3000-\u303f\uff01-\uff60]/gu
+const unseen = /[\p{Mn}\p{Me}\p{Cf}]/gu
+
+/** The columns that a text takes in a terminal. */
+const widthOf = (text: string) => [...text.replace(unseen, "")].length + (text.match(wide)?.length ?? 0)
+
 const render = ({ headings, isContinued = false, rows }: Table, style: Style): string => {
   const texts = rows.map((row) => row.map((value) => cell(value, style)))
   const widths = headings.map((heading, column) =>
-    Math.max(heading.length, ...texts.map((line) => line[column]!.length)),
+    Math.max(heading.length, ...texts.map((line) => widthOf(line[column]!))),
   )
   const line = (cells: ReadonlyArray<string>, paint: (text: string, column: number) => string) =>
     cells
       .map((text, column) => {
-        const padding = column === headings.length - 1 ? "" : " ".repeat(widths[column]! - text.length)
+        const padding = column === headings.length - 1 ? "" : " ".repeat(widths[column]! - widthOf(text))
         return `${paint(text, column)}${padding}`
       })
       .join("  ")

@@ -56,6 +56,9 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
         expect((yield* cli(["projects", ...args])).code, args.join(" ")).toBe(2)
       }
       expect((yield* cli(["deployments", "list", project])).out).toMatch(/^DEPLOYMENT +CURRENT +BRANCH/)
+      // Four columns of a terminal, like the heading. Seen failing: they counted as two.
+      const wide = (yield* cli(["projects", "create", "東京", "--org", org])).out.trim()
+      expect((yield* cli(["projects", "get", wide])).out).toContain(`${wide}  東京  -  `)
     })
 
     it.effect(
