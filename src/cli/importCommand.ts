@@ -704,7 +704,7 @@ const importFrom = (source: string, from: string, read: Read, about: string) =>
       const count = (result: Imported["result"]) => results.filter((one) => one.result === result).length
       yield* Console.error(
         isDryRun
-          ? `${count("would be imported")} of ${counted(results.length, "endpoint")} would be imported.`
+          ? `${count("would be imported")} of ${counted(results.length, "endpoint")} would be imported, as far as the limits of the orgs allow.`
           : `Endpoints: ${count("created")} created, ${count("updated")} updated, ${count("refused")} refused.`,
       )
       if (count("refused") > 0)

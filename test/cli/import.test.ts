@@ -269,6 +269,7 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
       const before = yield* orgs
       const dry = yield* cli("--dry-run")
       expect(dry.rows.map(({ result }) => result)).toEqual(["would be imported", "would be imported", "refused"])
+      expect(dry.err).toContain("as far as the limits of the orgs allow")
       expect(yield* orgs).toEqual(before)
       const { code, err, out, rows } = yield* cli()
       expect([code, rows.map(({ result, source }) => [source, result])]).toEqual([
