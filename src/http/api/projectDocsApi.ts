@@ -1,6 +1,7 @@
 import { Schema } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { AskedQuestion, DocsQuestionPage, mostAskedQuery, questionQuery } from "../../domain/docs/DocsQuestion.ts"
+import { isRawNumber, type RawNumber } from "../../domain/exactJson.ts"
 import { ProjectDocs, PutProjectDocs } from "../../domain/docs/ProjectDocs.ts"
 import { Forbidden, LimitReached, NotFound } from "../../domain/Errors.ts"
 import { ProjectId } from "../../domain/Schemas.ts"
@@ -9,7 +10,15 @@ import { Deleted, furtherFieldsIgnored, TooManyRequestsWithRetryAfter } from "./
 
 const params = { projectId: ProjectId }
 
-const MessageId = Schema.Union([Schema.String, Schema.Finite])
+/** An id is answered as it is: a number keeps its text. */
+const MessageId = Schema.declare(
+  (id): id is string | number | RawNumber => typeof id === "string" || Number.isFinite(id) || isRawNumber(id),
+  {
+    expected: "a string or a number",
+    toJsonSchema: () => ({ anyOf: [{ type: "string" }, { type: "number" }] }),
+    toCodecJson: () => undefined,
+  },
+)
 
 /** A message of a client, as JSON-RPC 2.0: a request, a notification (without id), or an answer (without method). */
 export const McpMessage = Schema.Struct({

@@ -179,6 +179,13 @@ layer(TestServer.layer({ ...guarded, ALLOW_PRIVATE_NETWORKS: "true" }), { exclud
         [rpc("tools/call", { params: { name: "read_page", arguments: [5] } }), error(-32_602)],
         [rpc("tools/call", { params: { name: "constructor", arguments: {} } }), error(-32_602)],
       ]
+      // Seen failing: a number above 2^53 was rounded, so that the client waited for the answer.
+      const exact = yield* send("POST", mcp, {
+        body: '{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}',
+        headers: { "content-type": "application/json" },
+        as: key,
+      })
+      expect(exact.text).toContain('"id":9007199254740993')
       for (const [json, expected] of cases) {
         const answer = yield* send("POST", mcp, { json, as: key })
         expect([answer.status, answer.json]).toEqual([200, expect.objectContaining({ jsonrpc: "2.0", id: 1 })])
