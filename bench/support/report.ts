@@ -15,7 +15,8 @@ export interface Circumstances {
   readonly quick: boolean
 }
 
-interface Saved extends Circumstances {
+/** The stored figures of a scenario. */
+export interface Saved extends Circumstances {
   readonly name: string
   readonly title: string
   readonly about: string
@@ -82,15 +83,10 @@ const sectionsOf = (measured: string) =>
   )
 
 /**
- * Writes all stored figures, in this order of scenarios, into docs/performance.md. Figures that are not stored here
- * stay in the document.
+ * The document with the figures of these scenarios, in this order. A section that the document has and that is not
+ * measured now stays as it is, also with a mark of `npm run check:release`.
  */
-export const writeDocument = (names: ReadonlyArray<string>): void => {
-  const saved = names
-    .map((name) => `${results}${name}.json`)
-    .filter((path) => existsSync(path))
-    .map((path) => JSON.parse(readFileSync(path, "utf8")) as Saved)
-  const text = readFileSync(document, "utf8")
+export const withFigures = (text: string, saved: ReadonlyArray<Saved>, measuredNow: ReadonlySet<string>): string => {
   const [before, rest] = text.split(begin)
   const [measuredBefore, after] = rest?.split(end) ?? []
   if (before === undefined || measuredBefore === undefined || after === undefined) {
@@ -99,8 +95,18 @@ export const writeDocument = (names: ReadonlyArray<string>): void => {
   const sections = sectionsOf(measuredBefore)
   const others = [...sections.keys()].filter((title) => !saved.some((one) => one.title === title))
   const known = others.length > 0 ? (measuredBefore.split("### ")[0]!.match(/^\S.*$/gm) ?? []) : []
-  for (const one of saved) sections.set(one.title, section(one))
+  for (const one of saved) {
+    if (measuredNow.has(one.name) || !sections.has(one.title)) sections.set(one.title, section(one))
+  }
   const used = [...new Set([...known, ...saved.map(({ versions }) => `${versions}.`)])]
-  const measured = [begin, ...used, ...sections.values(), end].join("\n\n")
-  writeFileSync(document, before + measured + after)
+  return before + [begin, ...used, ...sections.values(), end].join("\n\n") + after
+}
+
+/** Writes the figures that are stored for these scenarios into docs/performance.md. */
+export const writeDocument = (names: ReadonlyArray<string>, measuredNow: ReadonlySet<string>): void => {
+  const saved = names
+    .map((name) => `${results}${name}.json`)
+    .filter((path) => existsSync(path))
+    .map((path) => JSON.parse(readFileSync(path, "utf8")) as Saved)
+  writeFileSync(document, withFigures(readFileSync(document, "utf8"), saved, measuredNow))
 }

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll } from "vitest"
 import { measured } from "../../bench/measured.ts"
+import { type Saved, withFigures } from "../../bench/support/report.ts"
 import { faultOf, type Section, sectionsOf, withMarks } from "../../scripts/checkRelease.ts"
 import { pages, repository } from "./pages.ts"
 
@@ -73,5 +74,19 @@ describe("npm run check:release", () => {
     expect(marked).toContain(`These figures are of ${one!.commit};`)
     expect(sectionsOf(marked).map((section) => section.marked)).toEqual(sectionsOf(document).map((_, at) => at === 0))
     expect(withMarks(marked, () => false)).not.toContain("Older than the code")
+  })
+
+  it("a later measurement of other sections leaves a mark", () => {
+    const [one, two] = sectionsOf(document)
+    const marked = withMarks(document, ({ title }) => title === one!.title)
+    const figures = (name: string, title: string): Saved => ({
+      ...{ name, title, about: "", command: `npm run bench -- ${name}`, date: "2027-01-02", commit: "0123456" },
+      ...{ machine: "2 cores of x", versions: "Node 24", conditions: "", quick: false },
+      found: { tables: [], bars: [], notes: [] },
+    })
+    const saved = [figures(one!.scenario, one!.title), figures(two!.scenario, two!.title)]
+    const written = sectionsOf(withFigures(marked, saved, new Set([two!.scenario])))
+    expect(written.map((section) => section.marked)).toEqual(sectionsOf(marked).map((section) => section.marked))
+    expect(written.map(({ commit }) => commit).slice(0, 2)).toEqual([one!.commit, "0123456"])
   })
 })
