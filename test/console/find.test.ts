@@ -30,7 +30,12 @@ withConsoles("finding by id", consoles, (it) => {
       const job = yield* world.finished()
       const { schedule_id } = yield* world.call("schedules/create", { workflow: "report", cron: "0 4 * * *" })
       const keysPath = `/api/v0/orgs/${world.orgId}/keys`
-      const { id: key } = yield* call("POST", keysPath, { name: "the oldest of many", externalId: "customer_42" })
+      // Its own, so that the data of an earlier run are no other answers.
+      const tag = world.orgId.slice(-8).toLowerCase()
+      const { id: key } = yield* call("POST", keysPath, {
+        name: `oldest ${tag} of many`,
+        externalId: `customer_${tag}`,
+      })
       // More keys than a page of them, and more newer orgs than are asked for names.
       yield* Effect.forEach(Array.from({ length: 100 }), () => call("POST", keysPath, { name: "old" }))
       const listed = world.deliveries({ event_id })
@@ -66,9 +71,9 @@ withConsoles("finding by id", consoles, (it) => {
         const none = await search(page, "an invoice, or what it was")
         await none.getByText("Nothing has this name, and the text has no id.").waitFor()
         await page.keyboard.press("Escape")
-        for (const name of ["Oldest of", "customer_4"]) {
+        for (const name of [`Oldest ${tag}`, `customer_${tag.slice(0, -1)}`]) {
           const called = await search(page, name)
-          await called.getByRole("option", { name: "the oldest of many" }).click()
+          await called.getByRole("option", { name: `oldest ${tag} of many` }).click()
           await page.waitForURL(at(world.path(`/keys/${key}`)))
         }
         // A look-up that fails is not told as one that found nothing.
@@ -147,10 +152,11 @@ withConsoles("finding by id", consoles, (it) => {
     "projects, endpoints and workflows are found by their names from the overview, and from another org",
     function* () {
       const world = yield* webhookWorld
-      const id = yield* world.endpoint({ description: "Kestrel payments" })
-      const { projectId } = yield* call("POST", "/api/v0/projects", { name: "kestrel-docs", orgId: world.orgId })
+      const tag = `k${world.orgId.slice(-6).toLowerCase()}`
+      const id = yield* world.endpoint({ description: `${tag.toUpperCase()} payments` })
+      const { projectId } = yield* call("POST", "/api/v0/projects", { name: `${tag}-docs`, orgId: world.orgId })
       const { schedule_id } = yield* world.call("schedules/create", {
-        workflow: "kestrel-report",
+        workflow: `${tag}-report`,
         cron: "0 4 * * *",
       })
       // Seen failing: only the newest 20 orgs were asked.
@@ -160,16 +166,16 @@ withConsoles("finding by id", consoles, (it) => {
       yield* Effect.promise(async () => {
         for (const from of ["/", `/orgs/${other.orgId}/keys`]) {
           for (const [text, path] of [
-            ["kestrel pay", `/endpoints/${id}`],
-            ["kestrel-docs", `/projects/${projectId}`],
-            ["kestrel-rep", `/schedules/${schedule_id}`],
+            [`${tag} pay`, `/endpoints/${id}`],
+            [`${tag}-docs`, `/projects/${projectId}`],
+            [`${tag}-rep`, `/schedules/${schedule_id}`],
           ] as const) {
             await page.goto(at(from))
             await page.getByRole("heading", { level: 1 }).waitFor()
             await page.getByRole("button", { name: "Find", exact: true }).click()
             await page.getByLabel("Name, id or line of a log").fill(text)
             await page
-              .getByRole("option", { name: /kestrel/i })
+              .getByRole("option", { name: new RegExp(tag, "i") })
               .first()
               .click()
             await page.waitForURL(at(world.path(path)))
@@ -179,13 +185,13 @@ withConsoles("finding by id", consoles, (it) => {
         await page.setViewportSize({ width: 360, height: 800 })
         await page.keyboard.press("Control+k")
         await page.getByLabel("Name, id or line of a log").fill("daily")
-        await page.getByLabel("Name, id or line of a log").fill("kestrel-report")
+        await page.getByLabel("Name, id or line of a log").fill(`${tag}-report`)
         const label = page
           .getByRole("option", { name: /every day at 4:00/ })
           .locator("span")
           .first()
         await expect.poll(() => label.evaluate((one) => one.scrollWidth - one.clientWidth)).toBe(0)
-        await expect.poll(() => label.innerText()).toBe("kestrel-report · every day at 4:00")
+        await expect.poll(() => label.innerText()).toBe(`${tag}-report · every day at 4:00`)
         await expectAccessible(page)
       })
     },
