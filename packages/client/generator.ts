@@ -98,14 +98,26 @@ const argumentOf = ({ parameters, requestBody }: Operation, { components }: Docu
   }
 }
 
-const answerOf = ({ responses }: Operation) => {
+/** What the runtime must know of a success that is no JSON: it is a text, or may be nothing. */
+const otherAnswers = ({ responses }: Operation) => {
+  const contents = Object.entries(responses).flatMap(([status, { content = {} }]) =>
+    status.startsWith("2") ? [Object.keys(content)] : [],
+  )
+  if (contents.some((types) => types.length === 0)) return ["nothing"]
+  return contents.some((types) => types.includes("text/plain; charset=utf-8")) ? ["text"] : []
+}
+
+const answerOf = (operation: Operation) => {
+  const { responses } = operation
   const content = responses["200"]?.content ?? {}
   const lines = content["application/x-ndjson"]
   if (lines !== undefined) return `AsyncGenerator<${typeOf(lines.schema)}, void>`
   const stream = content["text/event-stream"]
-  return stream === undefined
-    ? typeOf(content["application/json"]?.schema ?? {})
-    : `AsyncGenerator<${eventType(stream.schema)}, void>`
+  if (stream !== undefined) return `AsyncGenerator<${eventType(stream.schema)}, void>`
+  const json = content["application/json"]
+  const types = json === undefined ? [] : [typeOf(json.schema)]
+  const other = otherAnswers(operation).map((answer) => (answer === "text" ? "string" : "undefined"))
+  return [...types, ...other].join(" | ")
 }
 
 /** What a stream yields for an event: its parsed data, with its name if it has one. */
@@ -142,7 +154,7 @@ export const generate = (document: Document) => {
       Object.fromEntries(
         members.map(({ method, name, operation, path }) => {
           const query = operation.parameters.filter((one) => one.in === "query").map((one) => one.name)
-          return [name, [method, path, query, operation.requestBody !== undefined]]
+          return [name, [method, path, query, operation.requestBody !== undefined, ...otherAnswers(operation)]]
         }),
       ),
     ]),

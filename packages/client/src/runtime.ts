@@ -53,8 +53,14 @@ export class GatehouseError extends Error {
   }
 }
 
-/** An operation: method, path, the names of its query parameters, and whether it takes a body. */
-export type Operation = readonly [method: string, path: string, query: ReadonlyArray<string>, hasBody: boolean]
+/** `other`: the success is a text, or may be nothing. */
+export type Operation = readonly [
+  method: string,
+  path: string,
+  query: ReadonlyArray<string>,
+  hasBody: boolean,
+  other?: string,
+]
 export type Operations = Readonly<Record<string, Readonly<Record<string, Operation>>>>
 
 type Arguments = Readonly<Record<string, unknown>>
@@ -71,7 +77,7 @@ const requestOf = ([, path, query, hasBody]: Operation, args: Arguments) => {
   const search = new URLSearchParams()
   for (const name of query) {
     const value = take(name)
-    if (value !== undefined) search.set(name, String(value))
+    if (value !== undefined) for (const one of [value].flat()) search.append(name, String(one))
   }
   // The only argument of an operation whose body is a list is the list.
   const body = hasBody ? JSON.stringify(Array.isArray(args) ? args : rest) : undefined
@@ -87,8 +93,10 @@ const json = async (response: Response): Promise<object> => {
 }
 
 /** The value of a response. What a proxy says in place of the service is not repeated. */
-const valueOf = async (response: Response, parse: Parse): Promise<unknown> => {
+const valueOf = async (response: Response, other: string | undefined, parse: Parse): Promise<unknown> => {
   const text = await response.text()
+  if (other === "nothing" && text === "") return undefined
+  if (other === "text" && response.headers.get("content-type")?.startsWith("text/plain")) return text
   try {
     return parse(text)
   } catch {
@@ -178,7 +186,7 @@ export const bind = (operations: Operations, options: ClientOptions): unknown =>
     if (isStream) clearTimeout(timer)
     try {
       if (!response.ok) throw new GatehouseError(response, await json(response))
-      return isStream ? parts(response, isLines, parse) : await valueOf(response, parse)
+      return isStream ? parts(response, isLines, parse) : await valueOf(response, operation[4], parse)
     } finally {
       clearTimeout(timer)
     }
