@@ -33,12 +33,13 @@ export const reported = <A, E, R>(program: Effect.Effect<A, E, R>): Effect.Effec
     if (Cause.hasInterruptsOnly(cause)) return Effect.void
     return Option.match(expectedError(cause), {
       // The command line has printed the help and the fault already.
-      onSome: (error) => (error._tag === "ShowHelp" ? Effect.void : Console.error(`gatehouse: ${error.message}`)),
+      onSome: ({ _tag, message }) =>
+        _tag === "ShowHelp" || message === "" ? Effect.void : Console.error(`gatehouse: ${message}`),
       onNone: () => Console.error(Cause.pretty(cause)),
     })
   })
 
-/** Options of `runMain` for every program here. Exit codes: 0 success, 1 failure, 2 wrong invocation, 130 interrupted. */
+/** Options of `runMain` for all programs. Exit codes: 0 success, 1 failure, 2 wrong invocation, 130 interrupted. */
 export const runOptions = {
   disableErrorReporting: true,
   teardown: (exit: Exit.Exit<unknown, unknown>, onExit: (code: number) => void) => onExit(exitCodeOf(exit)),

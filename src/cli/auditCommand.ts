@@ -2,7 +2,7 @@ import { Console, Effect, Schema, Stream } from "effect"
 import { AuditEntry } from "../domain/audit/AuditEntry.ts"
 import { ask } from "./callOperation.ts"
 import { op } from "./operation.ts"
-import { columns, CommandFailed } from "./output.ts"
+import { columns, CommandFailed, whileRead } from "./output.ts"
 import { group } from "./flags.ts"
 
 const list = op("audit.list", {
@@ -26,9 +26,11 @@ const exportAll = op("audit.export", {
     Effect.flatMap(
       ask((gatehouse) => gatehouse.audit.export({ params: { orgId }, query })),
       ({ body }) =>
-        Effect.mapError(
-          Stream.runForEach(body, (entry) => Console.log(encode(entry))),
-          () => new CommandFailed({ message: "The export was cut off: what is printed is not complete" }),
+        Stream.runForEach(body, (entry) => Console.log(encode(entry))).pipe(
+          Effect.mapError(
+            () => new CommandFailed({ message: "The export was cut off: what is printed is not complete" }),
+          ),
+          whileRead,
         ),
     ),
 })

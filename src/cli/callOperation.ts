@@ -6,7 +6,7 @@ import { orgLimitNames } from "../domain/orgs/OrgLimits.ts"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import * as Gatehouse from "../sdk/client.ts"
 import { refusalOf } from "../sdk/withoutRedirects.ts"
-import { CommandFailed, more, type Output, plain, print, type Table, usage } from "./output.ts"
+import { CommandFailed, more, type Output, plain, print, type Table, usage, whileRead } from "./output.ts"
 import { ActFor, given, Json, type PageFlags } from "./flags.ts"
 import { type Connection, connection, kindOf } from "./connection.ts"
 
@@ -134,7 +134,7 @@ export const callPages = Effect.fnUntraced(function* <A extends ListPage, E, R>(
     isContinued = true
     next = Option.some(following)
   }
-})
+}, whileRead)
 
 /** Pages that `allPages` reads. */
 const maxPages = 10_000

@@ -11,17 +11,17 @@ import { type VerifiedWebhook, verifyWebhook, WebhookVerificationError } from ".
 import { ask } from "./callOperation.ts"
 import { checkAddress } from "./connection.ts"
 import { Json, textFlag } from "./flags.ts"
-import { CommandFailed, plain, print, usage } from "./output.ts"
+import { CommandFailed, plain, print, usage, whileRead } from "./output.ts"
 import { newSecret } from "./secretInput.ts"
 
-const port = Flag.Int("port").pipe(
-  Flag.filter(
-    (port) => port >= 0 && port <= 65_535,
-    () => "Expected a port from 0 (any free port) to 65535",
-  ),
-  Flag.withDescription("The loopback port (default: 4000)"),
-  Flag.withDefault(4000),
-)
+/** A flag for a loopback port. */
+export const portFlag = (name: string) =>
+  Flag.Int(name).pipe(
+    Flag.filter(
+      (port) => port >= 0 && port <= 65_535,
+      () => "Expected a port from 0 (any free port) to 65535",
+    ),
+  )
 
 /** The line of an arrival: text, or a JSON object. */
 const line = (arrival: Arrival, json: boolean) => {
@@ -35,7 +35,7 @@ const line = (arrival: Arrival, json: boolean) => {
 export const listen = Command.make(
   "listen",
   {
-    port,
+    port: portFlag("port").pipe(Flag.withDescription("The loopback port (default: 4000)"), Flag.withDefault(4000)),
     forwardTo: textFlag("forward-to", "Pass verified webhooks on to this URL, and answer with its status"),
     replay: textFlag("replay", "Send this past delivery to --forward-to once, signed now, and stop"),
   },
@@ -59,7 +59,7 @@ export const listen = Command.make(
   ]),
 )
 
-/** Prints what arrives until it is stopped. */
+/** Prints what arrives until it is stopped, or nobody reads it. */
 const receive = Effect.fnUntraced(function* (
   port: number,
   forwardTo: Option.Option<string>,
@@ -72,7 +72,7 @@ const receive = Effect.fnUntraced(function* (
   if (Option.isNone(given)) {
     yield* Console.error(`with a new secret: export GATEHOUSE_WEBHOOK_SECRET=${Redacted.value(secret)}`)
   }
-  return yield* Effect.forever(Effect.flatMap(receiver.next, (arrival) => Console.log(line(arrival, json))))
+  return yield* whileRead(Effect.forever(Effect.flatMap(receiver.next, (arrival) => Console.log(line(arrival, json)))))
 }, Effect.scoped)
 
 /** The headers of a delivery, which the signature needs or the receiver reads. */

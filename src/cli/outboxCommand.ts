@@ -6,9 +6,9 @@ import { maxDataBytes, PublishEvent } from "../domain/webhooks/Events.ts"
 import { maxTypeLength, reservedWords, typeForm } from "../domain/webhooks/EventPatterns.ts"
 import { type Outbox, type OutboxMetrics, type OutboxConnection, startOutbox } from "../sdk/outbox.ts"
 import { connection } from "./connection.ts"
-import { serveLocally } from "./listenCommand.ts"
+import { portFlag, serveLocally } from "./listenCommand.ts"
 import { CommandFailed, plain, usage } from "./output.ts"
-import { group, intFlag, switchFlag } from "./flags.ts"
+import { group, switchFlag } from "./flags.ts"
 
 const quoted = (name: string) => `"${name.replaceAll('"', '""')}"`
 const list = (names: Iterable<string>) => Array.from(names, (name) => `'${name}'`).join(", ")
@@ -220,7 +220,10 @@ const run = Command.make(
       Flag.withDefault(1),
     ),
     ordered: switchFlag("ordered", "One relay at a time sends, in the order of the ids"),
-    metricsPort: intFlag("metrics-port", "Serve metrics for Prometheus on this loopback port"),
+    metricsPort: portFlag("metrics-port").pipe(
+      Flag.withDescription("Serve metrics for Prometheus on this loopback port"),
+      Flag.optional,
+    ),
   },
   Effect.fnUntraced(
     function* ({ concurrency, metricsPort, ordered }) {

@@ -157,6 +157,18 @@ export class CommandFailed extends Data.TaggedError("CommandFailed")<{
   readonly exitCode?: number
 }> {}
 
+/** Fails when nobody reads standard output any more: `head` has what it wants. That is no failure of the command. */
+const readerLeft = Effect.callback<never, CommandFailed>((resume) => {
+  const onError = ({ code }: NodeJS.ErrnoException) => {
+    if (code === "EPIPE") resume(new CommandFailed({ message: "", exitCode: 0 }))
+  }
+  process.stdout.on("error", onError)
+  return Effect.sync(() => process.stdout.off("error", onError))
+})
+
+/** Ends what prints for long, and changes nothing, when its reader has left. */
+export const whileRead = <A, E, R>(printing: Effect.Effect<A, E, R>) => Effect.raceFirst(printing, readerLeft)
+
 /** The failure of a wrong invocation: exit code 2. */
 export const usage = (message: string) => new CommandFailed({ message, exitCode: usageExitCode })
 
