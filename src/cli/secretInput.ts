@@ -2,6 +2,7 @@ import { Config, Console, Effect, Option, Redacted, Stdio, Stream } from "effect
 import { Prompt } from "effect/cli"
 import { randomBytes } from "node:crypto"
 import { counted } from "../domain/counted.ts"
+import { usage } from "./output.ts"
 import { signingSecretBytes, signingSecretOf, standardKey } from "../domain/webhooks/Signatures.ts"
 
 export const newSecret = Effect.sync(() => Redacted.make(signingSecretOf(randomBytes(signingSecretBytes))))
@@ -55,5 +56,11 @@ export const readSecret = Effect.fnUntraced(function* (prompt: string, variable?
   const text = (yield* stdio.stdinIsTerminal)
     ? Redacted.value(yield* Prompt.run(Prompt.Hidden({ message: `${prompt}:` })))
     : yield* Effect.orDie(Stream.mkString(Stream.decodeText(stdio.stdin)))
-  return text.trim() === "" ? undefined : Redacted.make(text.trim())
+  const secret = text.trim()
+  // In a loop over a file, standard input is the rest of the file, which is no secret.
+  if (/[\r\n]/.test(secret)) {
+    const other = variable === undefined ? "" : `, or set ${variable}`
+    return yield* usage(`Standard input has several lines, and is read for a secret: pass < /dev/null for none${other}`)
+  }
+  return secret === "" ? undefined : Redacted.make(secret)
 })

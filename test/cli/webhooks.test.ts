@@ -195,6 +195,18 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "1h" })), { excludeTes
       expect((yield* cli(["webhooks", "create", receiver.url])).err).not.toMatch(warning)
     })
 
+    // Seen failing: the other addresses became the signing secret of the first endpoint.
+    it.effect("standard input of several lines, as in a loop over a file, is no secret", function* () {
+      const cli = yield* tenant
+      const without = { GATEHOUSE_WEBHOOK_SECRET: "" }
+      const ended = yield* cli(["webhooks", "create", "http://127.0.0.1:9"], without, "http://b\nhttp://c\n")
+      expect(ended).toEqual({
+        out: "",
+        err: "gatehouse: Standard input has several lines, and is read for a secret: pass < /dev/null for none, or set GATEHOUSE_WEBHOOK_SECRET\n",
+        code: 2,
+      })
+    })
+
     it.effect("the answer of a receiver is shown without terminal control characters", function* () {
       const cli = yield* tenant
       const receiver = yield* makeReceiver()
