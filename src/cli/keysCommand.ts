@@ -1,7 +1,7 @@
 import { DateTime, Effect, Option, Redacted, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { counted } from "../domain/counted.ts"
-import type { ApiKey } from "../domain/keys/ApiKey.ts"
+import type { ApiKey, KeyState } from "../domain/keys/ApiKey.ts"
 import { KeyToImport } from "../domain/keys/ImportKeys.ts"
 import type { UsageInterval } from "../domain/keys/KeyUsage.ts"
 import type { Role } from "../domain/keys/Roles.ts"
@@ -207,9 +207,11 @@ const importKeys = Command.make(
   Command.withExamples([{ command: "gatehouse keys import keys.json --dry-run" }]),
 )
 
-const stateOf = ({ enabled, leakedAt }: Pick<ApiKey, "enabled" | "leakedAt">) => {
+/** In the words of the filter `--state`. */
+const stateOf = ({ enabled, expiresAt, leakedAt }: ApiKey): KeyState => {
   if (leakedAt !== null) return "leaked"
-  return enabled ? "enabled" : "disabled"
+  if (expiresAt !== null && DateTime.isPastUnsafe(expiresAt)) return "expired"
+  return enabled ? "valid" : "disabled"
 }
 
 const keyTable = (keys: ReadonlyArray<ApiKey>) =>

@@ -152,7 +152,7 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
       code: 1,
     })
     const listed = yield* cli(["keys", "list", "--external-id", "c-1"])
-    expect(listed.out).toMatch(new RegExp(`${made.id} +customer .* 993 +enabled`))
+    expect(listed.out).toMatch(new RegExp(`${made.id} +customer .* 993 +valid`))
     expect((yield* cli(["keys", "update", made.id])).err).toContain("Nothing to change")
     // Seen failing: it added nothing, because what was to be cleared was also set.
     expect(yield* cli(["keys", "update", made.id, "--clear", "credits", "--add-credits", "5"])).toEqual({
@@ -168,6 +168,15 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
     const used = yield* cli(["keys", "usage", made.id, "--every", "day", "--from", "2026-11-20T00:00:00Z"])
     expect(used.out).toMatch(/^FROM +VALID +FORBIDDEN +LIMITED +COST\n2026-11-20T00:00:00.000Z +0 +0 +0 +0\n/)
     expect((yield* cli(["keys", "usage"])).code).toBe(0)
+    // Seen failing: an expired key was shown as enabled, and a valid one, too.
+    expect((yield* cli(["keys", "rotate", made.id, "--overlap", "0", "--enabled"])).code).toBe(0)
+    yield* cli([...create, "--external-id", "c-2"])
+    for (const state of ["valid", "expired"]) {
+      const [heading, ...rows] = (yield* cli(["keys", "list", "--state", state])).out.trim().split("\n")
+      const at = heading!.indexOf("STATE")
+      expect(rows.length, state).toBeGreaterThan(0)
+      for (const row of rows) expect(row.slice(at).split(" ")[0], row).toBe(state)
+    }
   })
 
   it.effect("a key with a rate limit, and its rotation", function* () {
