@@ -58,6 +58,14 @@ it.live("registers with the job's token, passes its outputs on, and says what we
   })
   service.behave({ status: 401, headers: json, body: `{"error":"The token has expired.","code":"unauthorized"}` })
   expect(yield* act()).toMatchObject(failed("The token has expired. (status 401)"))
+  // Seen failing: a sentence ended at its first comma or quotation mark, before what to do.
+  for (const error of [
+    "The repository may not register: no project is linked to it. Link it, or add the owner.",
+    'The token\'s claim "exp" is missing, {or} \\ wrong.',
+  ]) {
+    service.behave({ status: 401, headers: json, body: JSON.stringify({ error, code: "unauthorized" }) })
+    expect(yield* act()).toMatchObject(failed(`${error} (status 401)`))
+  }
   for (const status of [200, 404]) {
     service.behave({ status, body: "<html>" })
     const sentence = `${service.url} answers with status ${status}, but not as Gatehouse does. Check the input url.`
