@@ -6,14 +6,18 @@ import { refusalOf, withoutRedirects } from "../sdk/withoutRedirects.ts"
 import { requestDeadline } from "./callOperation.ts"
 import { CommandFailed, plain, print, usage } from "./output.ts"
 import { connection } from "./connection.ts"
-import { textArgument } from "./flags.ts"
+import { actForFlag, textArgument, textOrFile } from "./flags.ts"
 
 const methods = ["GET", "POST", "PUT", "PATCH", "DELETE"] as const
 
-/** The text of `--data`; `-` is standard input. */
+/** The text of `--data`; `-` is standard input, and `@` begins the name of a file. */
 const bodyOf = Effect.fnUntraced(function* (data: string) {
   const { stdin } = yield* Stdio.Stdio
-  return data === "-" ? yield* Effect.orDie(Stream.mkString(Stream.decodeText(stdin))) : data
+  if (data === "-") return yield* Effect.orDie(Stream.mkString(Stream.decodeText(stdin)))
+  return yield* Effect.try({
+    try: () => textOrFile(data),
+    catch: () => usage("--data: the file cannot be read, or is not UTF-8"),
+  })
 })
 
 /** Sends any request to the service, with the credential, and prints the body of the response. */
@@ -24,16 +28,18 @@ export const api = Command.make(
     path: textArgument("path", "The path with its query: /api/v0/projects?limit=5"),
     data: Flag.String("data").pipe(
       Flag.withAlias("d"),
-      Flag.withDescription("The JSON body; - reads it from standard input"),
+      Flag.withDescription("The JSON body, or @file; - reads it from standard input"),
       Flag.optional,
     ),
+    org: actForFlag,
   },
-  Effect.fnUntraced(function* ({ data, method, path }) {
+  Effect.fnUntraced(function* ({ data, method, org, path }) {
     if (!path.startsWith("/")) return yield* usage("The path must begin with /, for example /api/v0/projects")
     const { baseUrl, token } = yield* connection
     const body = Option.isSome(data) ? yield* bodyOf(data.value) : undefined
     const request = HttpClientRequest.make(method)(`${baseUrl.replace(/\/+$/, "")}${path}`).pipe(
       (request) => (token === undefined ? request : HttpClientRequest.bearerToken(request, Redacted.value(token))),
+      (request) => (Option.isNone(org) ? request : HttpClientRequest.setHeader(request, "x-org-id", org.value)),
       (request) => (body === undefined ? request : HttpClientRequest.bodyText(request, body, "application/json")),
     )
     const http = withoutRedirects(yield* HttpClient.HttpClient)

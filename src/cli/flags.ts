@@ -223,6 +223,9 @@ export const group = <const C extends ReadonlyArray<Command.Command.SubcommandEn
   commands: C,
 ) => Command.make(name).pipe(Command.withDescription(about), Command.withSubcommands(commands))
 
+/** The flag that names the org to act for under `/v1`. */
+export const actForFlag = textFlag("org", "With the administrator's token: the id of the org to act for")
+
 /** A group of commands under `/v1`: of the org of an API key, or of the one in `--org`. */
 export const tenantGroup = <const C extends ReadonlyArray<Command.Command.SubcommandEntry>>(
   name: string,
@@ -231,9 +234,7 @@ export const tenantGroup = <const C extends ReadonlyArray<Command.Command.Subcom
 ) =>
   Command.make(name).pipe(
     Command.withDescription(`${about}: of the API key, or of --org`),
-    Command.withSharedFlags({
-      org: textFlag("org", "With the administrator's token: the id of the org to act for"),
-    }),
+    Command.withSharedFlags({ org: actForFlag }),
     Command.withSubcommands(commands),
     Command.provideSync(ActFor, ({ org }) => org),
   )

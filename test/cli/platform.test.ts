@@ -64,6 +64,12 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
     expect((yield* cli(["events", "publish", "invoice.paid", "--data", "{}", ...org])).code).toBe(0)
     expect((yield* cli(["events", "types", ...org])).out).toMatch(/^invoice\.paid /m)
     expect((yield* cli(["webhooks", "list", ...org])).code).toBe(0)
+    // Seen failing: `api` knew no --org, and sent the name of the file.
+    const file = join(mkdtempSync(join(tmpdir(), "gatehouse-api-")), "job.json")
+    writeFileSync(file, '{"workflow":"report"}')
+    const api = ["api", "POST", "/v1/jobs/create", ...org, "-d"]
+    expect(yield* cli([...api, `@${file}`])).toMatchObject({ out: expect.stringContaining('"job_id"'), code: 0 })
+    expect(yield* cli([...api, "@nowhere"])).toMatchObject({ err: expect.stringContaining("cannot be read"), code: 2 })
     expect((yield* cli(["overview", "failing"])).code).toBe(0)
     const replicas = yield* cli(["overview", "replicas"])
     expect(replicas).toMatchObject({ code: 0, out: expect.stringMatching(/^REPLICA .*\n[0-9A-Z]{26} .* requests /) })
