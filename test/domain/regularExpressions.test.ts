@@ -8,6 +8,7 @@ import { makeAnswerReader } from "#src/domain/docs/verifyAnswer.ts"
 import { Permission } from "#src/domain/keys/Permission.ts"
 import { EventPatterns, EventType } from "#src/domain/webhooks/EventPatterns.ts"
 import { definedIn, indexedWordsOf, namesIn, wordsOf } from "#src/domain/docs/docsWords.ts"
+import { slowness } from "../support/slowness.ts"
 
 /**
  * Promise (Bounded work): No regular expression takes more than 10 ms for 100 KB of its worst case, which is searched
@@ -55,13 +56,13 @@ const millisOf = (call: () => unknown) =>
 
 describe("regular expressions", () => {
   // Seen failing: 16 took quadratic time, such as that of links for "![![![…", which a tenant's pages can contain.
-  it("take less than 10 ms for 100 KB of their worst case", { timeout: 300_000 }, async () => {
+  it("take less than 10 ms for 100 KB of their worst case", { timeout: 300_000 * slowness }, async () => {
     const literals = files.flatMap((path) => literalsOf(path).map((literal) => ({ path, ...literal })))
     assert.isAbove(literals.length, 200)
     const slow: Array<string> = []
     await Promise.all(
       literals.filter(repeats).map(async ({ flags, path, pattern }) => {
-        const found = await check(pattern, flags, { timeout: 60_000 })
+        const found = await check(pattern, flags, { timeout: 60_000 * slowness })
         if (found.status === "safe") return
         if (found.status === "unknown") return void slow.push(`${path}: /${pattern}/${flags} is not decided`)
         const { attack } = found

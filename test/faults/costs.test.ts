@@ -8,6 +8,7 @@ import { adminClient, freshPostgres } from "../support/databases.ts"
 import { layer } from "../support/it.ts"
 import { type Service, startService } from "../support/process.ts"
 import { adminToken, encryptionKey, guarded, TestServer } from "../support/server.ts"
+import { slowness } from "../support/slowness.ts"
 import { chosen, tokens } from "./costs/chosen.ts"
 import { bodiesOf, headersOfAll, paths, queriesOf, segments } from "./costs/inputs.ts"
 
@@ -147,7 +148,7 @@ layer(Measured.layer, { excludeTestServices: true })("the main thread", (it) => 
       expect(faults).toEqual([])
       expect(unreached).toEqual(["POST /api/v0/secret-scanning/github"])
     },
-    1_200_000,
+    1_200_000 * slowness,
   )
 
   it.effect(
@@ -171,7 +172,7 @@ layer(Measured.layer, { excludeTestServices: true })("the main thread", (it) => 
       }
       expect(faults).toEqual([])
     },
-    1_200_000,
+    1_200_000 * slowness,
   )
 
   it.effect("no slow hash of an imported key costs it much, with the largest cost that is imported", function* () {

@@ -6,6 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises"
 import { freshPostgres } from "../support/databases.ts"
 import { it } from "../support/it.ts"
 import { startService } from "../support/process.ts"
+import { slowness } from "../support/slowness.ts"
 import { hurried, makeRestartable, makeTenant, onPostgres, until } from "./support.ts"
 
 /**
@@ -125,7 +126,7 @@ describe("events of your own", () => {
         assert.deepStrictEqual(firsts(ofLane), numbers(perLane))
       }
     },
-    180_000 + 20 * lanes * perLane,
+    (180_000 + 20 * lanes * perLane) * slowness,
   )
 
   // Seen failing by the replicas' clocks: 73 in a second, and nothing after the step back.

@@ -7,6 +7,7 @@ import { onPostgres, TestServer } from "../support/server.ts"
 import { until, within } from "../support/wait.ts"
 import { events, get, make } from "../http/jobs/jobCalls.ts"
 import { makeTenant } from "../http/tenants.ts"
+import { slowness } from "../support/slowness.ts"
 
 /**
  * Promise (Late workers): Two workers with leases of a second stall at random: each of 100 jobs keeps one result, that
@@ -507,6 +508,6 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
       yield* Effect.log(`${again} of ${attempts.length} attempts came after the first of their job`)
       expect(again).toBeGreaterThan(0)
     },
-    120_000 + 100 * jobCount,
+    (120_000 + 100 * jobCount) * slowness,
   )
 })
