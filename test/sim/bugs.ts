@@ -40,13 +40,7 @@ export const bugs: ReadonlyArray<Bug> = [
     name: "memory answers after a pause",
     corner: "keys",
     about: "The age of the last proof does not count, so a replica that stood still answers from memory.",
-    edits: [
-      [
-        keyCache,
-        "return grant !== undefined && nowMillis() - provenAt < maxProofAgeMillis ? grant : undefined",
-        "return grant",
-      ],
-    ],
+    edits: [[keyCache, "return nowMillis() - provenAt < maxProofAgeMillis ? grant : vouched(grant)", "return grant"]],
   },
   {
     name: "a slow look-up survives a revocation",

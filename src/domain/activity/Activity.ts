@@ -48,7 +48,7 @@ export const Overview = Schema.Struct({
       at,
       valid: count("Validations of a valid key."),
       invalid: count("Validations of a key that is not valid."),
-      forbidden: count("Validations that needed a permission that the key does not have."),
+      forbidden: count("Validations refused for a missing permission, or for the address."),
       limited: count("Validations above the rate limit, or without credits."),
       unavailable: count("Validations that could not be answered."),
     }),

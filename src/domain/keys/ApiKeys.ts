@@ -207,17 +207,8 @@ export class ApiKeys extends Context.Service<ApiKeys>()("gatehouse/domain/ApiKey
         }
       }),
 
-      // Who has a key, and whether it may be used: `KeyChecks.ts`.
-      recognize: checks.recognize,
-      authenticate: checks.authenticate,
-      authenticateHash: checks.authenticateHash,
-      validate: checks.validate,
-      tryValidate: checks.tryValidate,
-      authorize: checks.authorize,
-      tryAuthorize: checks.tryAuthorize,
-      flushUsage: checks.flushUsage,
-      returnIdleQuotas: checks.returnIdleQuotas,
-      returnQuotas: checks.returnQuotas,
+      // Who has a key, and whether it may be used.
+      ...checks,
     }
   }),
 }) {

@@ -14,8 +14,8 @@ import * as KeyUsage from "./KeyUsage.ts"
 export const noRoom = new Unavailable({ error: "Too many keys with slow hashes are checked; try again." })
 
 /**
- * Finds keys by their hash. Memory answers while the last proof that notifications arrive is recent
- * (`maxProofAgeMillis`); a key that was revoked since that proof may still pass.
+ * Finds keys by their hash. Memory answers while the last proof that notifications arrive, from the platform's database
+ * or the key's node, is recent (`maxProofAgeMillis`); a key that was revoked since that proof may still pass.
  */
 export class KeyLookup extends Context.Service<
   KeyLookup,
@@ -40,8 +40,8 @@ export class KeyLookup extends Context.Service<
 >()("gatehouse/domain/KeyLookup") {}
 
 /**
- * The outcome of a validation. `forbidden`: a permission is missing. `limited`: too many requests, or no credits.
- * `unavailable`: the database did not answer.
+ * The outcome of a validation. `forbidden`: a permission is missing, or the key may not be used from the address.
+ * `limited`: too many requests, or no credits. `unavailable`: the database did not answer.
  */
 export type ValidationOutcome = "valid" | "invalid" | "forbidden" | "limited" | "unavailable"
 
@@ -114,9 +114,9 @@ export const holdersKey = new Unauthorized({
     "This key was made in a portal: it is for the API of your platform, and no credential of Gatehouse. Use another key.",
 })
 
-/** Whether a use takes nothing of a limit, and does not ask what is left. */
-const isUnlimited = (limits: KeyLimits | null, cost: number, { details }: KeyUse): limits is null =>
-  limits === null || (cost === 0 && details !== true)
+/** The limits that a use takes from, or asks what is left of; else `null`. */
+const limitsFor = ({ limits }: KeyGrant, { cost = 1, details }: KeyUse): KeyLimits | null =>
+  cost === 0 && details !== true ? null : limits
 
 /** The part of `ApiKeys` that serves every request of a gateway: it finds and validates keys. */
 export const make = Effect.gen(function* () {
@@ -190,10 +190,6 @@ export const make = Effect.gen(function* () {
       done(grant?.isOfHolder === true || isForeign ? undefined : accept(grant))
     })
 
-  /** Takes the cost of a use from memory; `undefined` when the operation has to decide. */
-  const takeFromMemory = ({ limits, orgId }: KeyGrant, cost: number, use: KeyUse) =>
-    isUnlimited(limits, cost, use) ? null : quotas.takeFromMemory(orgId, limits, cost)
-
   /** Counts a use that nothing refuses. */
   const countValid = (grant: KeyGrant, { cost = 1 }: KeyUse, source: ValidationSource, now: number) => {
     count("valid", source, grant.orgId)
@@ -201,22 +197,23 @@ export const make = Effect.gen(function* () {
   }
 
   /**
-   * Takes a use without a fiber, of a key that is valid and whose limits are in memory. Calls `done` with the credits
-   * that are left, or with `undefined` for both when `takeUse` has to decide.
+   * Takes a use without a fiber, of a key that is valid and whose limits are in memory. Calls `done` with what
+   * `takeUse` would return; with `undefined` when that has to decide.
    */
   const tryUse = (
     key: string,
     use: KeyUse,
-    done: (grant: KeyGrant | undefined, credits: number | null | undefined) => void,
+    done: (used: { readonly grant: KeyGrant; readonly credits: number | null } | undefined) => void,
   ) =>
     lookUpHash(key, (found, source) => {
       const now = clock.currentTimeMillisUnsafe()
       const grant = Exit.isSuccess(found) ? validAt(found.value, now) : undefined
-      if (grant === undefined || forbidden(grant, use) !== undefined) return done(undefined, undefined)
-      const credits = takeFromMemory(grant, use.cost ?? 1, use)
-      if (credits === undefined) return done(undefined, undefined)
+      if (grant === undefined || forbidden(grant, use) !== undefined) return done(undefined)
+      const limits = limitsFor(grant, use)
+      const credits = limits === null ? null : quotas.takeFromMemory(grant.orgId, limits, use.cost ?? 1)
+      if (credits === undefined) return done(undefined)
       countValid(grant, use, source, now)
-      done(grant, credits)
+      done({ grant, credits })
     })
 
   /**
@@ -224,7 +221,7 @@ export const make = Effect.gen(function* () {
    * is valid and within the limits as far as memory knows; else with `undefined`, and takes and counts nothing.
    */
   const tryValidate = (key: string, use: KeyUse, done: (answer: ValidatedKey | undefined) => void) =>
-    tryUse(key, use, (grant, credits) => done(grant === undefined ? undefined : answerOf(grant, use, credits ?? null)))
+    tryUse(key, use, (used) => done(used && answerOf(used.grant, use, used.credits)))
 
   const authorized = (grant: KeyGrant, credits: number | null): AuthorizedUse => {
     const limit = grant.limits?.rateLimit ?? null
@@ -234,9 +231,7 @@ export const make = Effect.gen(function* () {
 
   /** `authorize` without a fiber, as `tryValidate`. */
   const tryAuthorize = (key: string, use: KeyUse, done: (authorization: AuthorizedUse | undefined) => void) =>
-    tryUse(key, { ...use, details: true }, (grant, credits) =>
-      done(grant === undefined ? undefined : authorized(grant, credits ?? null)),
-    )
+    tryUse(key, { ...use, details: true }, (used) => done(used && authorized(used.grant, used.credits)))
 
   const find = (key: string, address: string) =>
     Effect.callback<Lookup, Unavailable>((resume) =>
@@ -265,15 +260,15 @@ export const make = Effect.gen(function* () {
   /** Validates a use of a key that was found: address and permissions first, then the limits. */
   const useKey = Effect.fnUntraced(function* (grant: KeyGrant, use: KeyUse, source: ValidationSource) {
     const now = clock.currentTimeMillisUnsafe()
-    const { cost = 1 } = use
     const refused = forbidden(grant, use)
     if (refused !== undefined) {
       count("forbidden", source, grant.orgId)
       usage.count(grant, "forbidden", 0, now)
       return yield* refused
     }
-    const { limits, orgId } = grant
-    const taken = isUnlimited(limits, cost, use) ? Effect.succeed(null) : quotas.take(orgId, limits, cost)
+    const { orgId } = grant
+    const limits = limitsFor(grant, use)
+    const taken = limits === null ? Effect.succeed(null) : quotas.take(orgId, limits, use.cost ?? 1)
     const credits = yield* Effect.tapError(taken, ({ _tag }) =>
       Effect.sync(() => {
         const isLimited = _tag === "TooManyRequests" || _tag === "CostAboveLimit" || _tag === "CreditsExhausted"

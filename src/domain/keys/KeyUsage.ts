@@ -62,7 +62,7 @@ const maxHours = 200_000
 
 const isEmpty = ({ forbidden, limited, valid }: Recent) => valid + forbidden + limited === 0
 
-/** Writes a map or a list in batches. What was not written when it fails goes to `keep`. */
+/** Writes a list in batches. What was not written when it fails goes to `keep`. */
 const writeInBatches = <A>(
   all: ReadonlyArray<A>,
   write: (batch: ReadonlyArray<A>) => Effect.Effect<void, Unavailable>,
@@ -171,7 +171,7 @@ interface UsageQuery {
 export const UsageInterval = Schema.Struct({
   at: time("The start of the interval."),
   valid: howMany("Validations that were valid.", 1204),
-  forbidden: howMany("Validations that needed a permission that the key does not have.", 3),
+  forbidden: howMany("Validations refused for a missing permission, or for the address.", 3),
   limited: howMany("Validations above the rate limit or without credits.", 12),
   cost: howMany("The sum of the costs of valid validations.", 48_160),
 }).annotate({ identifier: "UsageInterval" })

@@ -265,13 +265,12 @@ export const make = Effect.gen(function* () {
   }
 
   /**
-   * The key in memory, if its org's node proves that it was not revoked: the platform's database cannot be reached, and
+   * A key in memory, if its org's node proves that it was not revoked: the platform's database cannot be reached, and
    * each revocation is told to the nodes, too.
    */
-  const vouched = (hash: string) => {
-    const grant = memory.get(hash)
-    const voucher = grant && vouchers.get(nodes.known(grant.orgId) ?? "")
-    if (voucher === undefined || readAt.get(grant!)! < voucher.since) return undefined
+  const vouched = (grant: KeyGrant) => {
+    const voucher = vouchers.get(nodes.known(grant.orgId) ?? "")
+    if (voucher === undefined || readAt.get(grant)! < voucher.since) return undefined
     return nowMillis() - voucher.provenAt < maxProofAgeMillis ? grant : undefined
   }
 
@@ -401,13 +400,10 @@ export const make = Effect.gen(function* () {
       }),
     cached: (hash) => {
       const grant = memory.get(hash)
-      return grant !== undefined && nowMillis() - provenAt < maxProofAgeMillis ? grant : undefined
+      if (grant === undefined) return undefined
+      return nowMillis() - provenAt < maxProofAgeMillis ? grant : vouched(grant)
     },
-    lookUp: (hash, done) => {
-      const grant = vouched(hash)
-      if (grant === undefined) lookUp(hash, done)
-      else done(Exit.succeed(grant))
-    },
+    lookUp: (hash, done) => void lookUp(hash, done),
   } satisfies KeyLookup["Service"] & KeyMemory["Service"]
 })
 

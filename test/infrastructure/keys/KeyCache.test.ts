@@ -4,6 +4,8 @@ import { TestClock } from "effect/testing"
 import { ApiKeyRepository, type KeyGrant } from "#src/domain/keys/ApiKeyRepository.ts"
 import { noPermissions } from "#src/domain/keys/Permission.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
+import { type Node, Nodes, noNodes } from "#src/infrastructure/database/Nodes.ts"
+import { Notification } from "#src/infrastructure/database/Notifications.ts"
 import * as KeyCache from "#src/infrastructure/keys/KeyCache.ts"
 import { it } from "../../support/it.ts"
 
@@ -114,6 +116,24 @@ it.effect("answers for three seconds after the last proof was sent, and again af
   yield* tell(Proven({ sentAt: Infinity }))
   yield* TestClock.adjust("1 hour")
   assert.strictEqual(yield* ask(1), 0)
+})
+
+it.effect("answers from memory without the platform's database, while the key's node proves it", function* () {
+  const heard = yield* Queue.unbounded<Notification>()
+  const node = { name: "a", notifications: { listen: () => Stream.fromQueue(heard) } } as unknown as Node
+  const { ask, cache, tell } = yield* makeWorld.pipe(
+    Effect.provideService(Nodes, { ...noNodes, all: [node], known: () => "a" }),
+  )
+  yield* Queue.offer(heard, Notification.Up())
+  yield* tell(Connected())
+  yield* ask(1)
+  yield* tell(Disconnected())
+  assert.isUndefined(cache.cached("hash"))
+  yield* Queue.offer(heard, Notification.Proof({ sentAt: 0 }))
+  yield* TestClock.adjust("2999 millis")
+  assert.isDefined(cache.cached("hash"))
+  yield* TestClock.adjust("1 millis")
+  assert.isUndefined(cache.cached("hash"))
 })
 
 it.effect("forgets a key that was deleted, here or elsewhere, and no other", function* () {
