@@ -130,7 +130,7 @@ export class ReceiverUrlRules extends Context.Reference<AddressRules & { readonl
   { defaultValue: () => ({ httpsOnly: true, allowPrivateNetworks: false }) },
 ) {}
 
-/** Checks the URL of an endpoint or callback. Fails with a sentence that names the field. */
+/** Checks the URL of an endpoint, a callback or a token. Fails with a sentence that names the field. */
 export const checkReceiverUrl = (
   field: string,
   url: string,

@@ -79,7 +79,7 @@ export class AuditLog extends Context.Service<AuditLog>()("gatehouse/domain/Audi
     return {
       /**
        * Makes the entry of a change by the current principal, for the repository that writes the change. Fails when the
-       * keys and portal sessions of an org made too many changes in the last minute.
+       * keys, portal sessions and people of an org made too many changes in the last minute.
        */
       entry: entryBy(Effect.andThen(limited, currentActor)),
 

@@ -63,8 +63,8 @@ const MaxAttempts = whole(1, 20).annotate({
 })
 const RetryDelaySeconds = whole(1, 86_400).annotate({
   description:
-    "How long a failure with retry delays the second attempt, in seconds, 1 to 86400. Each further delay is twice as long, " +
-    "up to an hour. Default: 10.",
+    "How long a failure with retry delays the second attempt, in seconds, 1 to 86400. Each further delay is twice as long. " +
+    "No delay is longer than an hour: more than 3600 counts as 3600. Default: 10.",
   examples: [10],
 })
 

@@ -124,8 +124,8 @@ const otherAttempt = (attempt: number) =>
     error: `Attempt ${attempt} of the job is not running: its lease expired, or it has ended. Stop the work.`,
   })
 
-/** The longest delay of a retry, in seconds. */
-const maxRetryDelaySeconds = 3600
+/** The longest wait of a job without a retry policy, in seconds, and of a policy that doubles without `max_seconds`. */
+const maxOwnDelaySeconds = 3600
 
 /** How the jobs of a workflow are tried again. */
 export interface RetryPolicy {
@@ -142,7 +142,7 @@ const jitter = 0.2
 
 /** The wait after a failed attempt by a policy, in seconds. The job has its own waits when the policy has none. */
 const policyDelay = (policy: RetryPolicy, own: number, attempt: number, nonce: string) => {
-  const { base_seconds: base, delays, max_seconds: max = maxRetryDelaySeconds } = policy
+  const { base_seconds: base, delays, max_seconds: max = maxOwnDelaySeconds } = policy
   const delay =
     delays === undefined
       ? Math.min(max, (base ?? own) * 2 ** (attempt - 1))
@@ -154,7 +154,7 @@ const policyDelay = (policy: RetryPolicy, own: number, attempt: number, nonce: s
 
 /** The wait after a failed attempt, in seconds. It doubles with each attempt, up to an hour. */
 export const retryDelay = (retryDelaySeconds: number, attempt: number) =>
-  Math.min(maxRetryDelaySeconds, retryDelaySeconds * 2 ** (attempt - 1))
+  Math.min(maxOwnDelaySeconds, retryDelaySeconds * 2 ** (attempt - 1))
 
 /** Attempts that are remembered: a report is repeated within seconds. */
 const maxRetriedAttempts = 20

@@ -43,10 +43,7 @@ export class OrgRepository extends Context.Service<
     readonly findWithUsage: (orgId: string) => Effect.Effect<OrgWithUsage, NotFound | Unavailable>
     /** The owners of repositories that belong to the org; none for an unknown org. */
     readonly owners: (orgId: string) => Effect.Effect<ReadonlyArray<RepositoryOwner>, Unavailable>
-    /**
-     * Changes an org's name, limits, key prefix, retention and owners. Fails with a `Conflict` when another org has one
-     * of the owners.
-     */
+    /** Changes an org. Fails with a `Conflict` when another org has one of the owners. */
     readonly update: (
       orgId: string,
       changes: OrgChanges,
@@ -114,7 +111,7 @@ export class Orgs extends Context.Service<Orgs>()("gatehouse/domain/Orgs", {
         return found?.name
       }),
 
-      /** Changes an org's name, limits, key prefix, retention and owners. Only the administrator may do this. */
+      /** Changes an org. Only the administrator may do this. */
       update: Effect.fn("Orgs.update")(function* (orgId: string, changes: UpdateOrg) {
         yield* requireAdministrator
         const parsed = changes.owners?.map((owner) => parseOwner(owner)!)

@@ -14,7 +14,7 @@ import {
 import { prepareSign, Signer, type Signing } from "./Signatures.ts"
 import { type AttemptOutcome, WebhookSender } from "./WebhookSender.ts"
 
-/** The signing secret cannot be decrypted. */
+/** A secret of the receiver cannot be decrypted. */
 class SecretUnreadable extends Data.TaggedError("SecretUnreadable") {}
 
 /**
@@ -36,7 +36,12 @@ const delivered: RetryDecision = { _tag: "Delivered" }
 
 const notSent: AttemptOutcome = {
   status: null,
-  failure: { kind: "secret", message: "The signing secret cannot be read; nothing was sent. Set it again." },
+  failure: {
+    kind: "secret",
+    message:
+      "A secret of the receiver (signing secret, headers, auth or signing key) cannot be read; nothing was sent. " +
+      "Ask the administrator: ENCRYPTION_KEY may be wrong.",
+  },
   body: null,
   retryAfter: null,
   duration: Duration.zero,
@@ -62,7 +67,7 @@ const makePreparer = Effect.gen(function* () {
     prepareSign(signer, decryptAll, delivery).pipe(
       // The attempt is recorded and retried like any other, so that the delivery log shows why nothing arrives.
       Effect.catchDefect((defect) =>
-        Effect.logError("A signing secret cannot be read", defect).pipe(
+        Effect.logError("A secret of a receiver cannot be read", defect).pipe(
           Effect.annotateLogs({ orgId: delivery.orgId, deliveryId: delivery.deliveryId }),
           Effect.andThen(new SecretUnreadable()),
         ),

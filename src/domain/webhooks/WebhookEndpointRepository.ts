@@ -119,7 +119,7 @@ export class WebhookEndpointRepository extends Context.Service<
       page: Page,
       ids?: ReadonlyArray<string>,
     ) => Effect.Effect<Found<WebhookEndpoint>, Unavailable>
-    /** An endpoint with its health, and the states of its newest deliveries. */
+    /** An endpoint with the states of its newest deliveries. */
     readonly get: (
       orgId: string,
       by: EndpointRef,

@@ -16,7 +16,7 @@ export interface WebhookRequest {
 
 /** Why an attempt got no complete response. */
 export type FailureKind =
-  /** The signing secret cannot be decrypted with the keys that the server has. Nothing was sent. */
+  /** A secret of the receiver cannot be decrypted with the keys that the server has. Nothing was sent. */
   | "secret"
   /** The token that authorizes the request could not be fetched. Nothing was sent. */
   | "token"

@@ -188,8 +188,10 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
         "Fail a job",
         "Queues the event job.failed. Failing the job again changes nothing: the first error stays. With retry, " +
           "the job is queued again after retry_delay_seconds, twice as long after each attempt and an hour at most, " +
-          "until max_attempts; only the last failure makes an event. The response is 409 if the job was completed " +
-          "or canceled, or if the attempt is not running and has not reported the same before.",
+          "until max_attempts, or as the retry of its workflow says; only the last failure makes an event. The " +
+          "response is 409 if the job was completed or canceled, or if the attempt is not running and has not " +
+          "reported the same before. When the org has no stored bytes left, an error of more than 1,000 bytes is a " +
+          "409 limit_reached; the job stays as it is.",
       ),
     ),
     HttpApiEndpoint.post("cancel", "/v1/jobs/cancel", {

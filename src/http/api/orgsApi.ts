@@ -66,10 +66,11 @@ export class OrgsGroup extends HttpApiGroup.make("orgs")
     }).annotateMerge(
       access.administrator.administer(
         "Change an org",
-        "Changes the name, the limits, the retention, the prefix of new keys and the owners. owners replaces the " +
-          "list; an owner of another org is a 409. Absent fields stay. null sets a limit, the retention or the " +
-          "prefix to the default again. A limit below the " +
-          "current use removes nothing; it refuses anything new.",
+        "Changes the name, the limits, the retention, the prefix of new keys, strictEvents and the owners. owners " +
+          "replaces the list; an owner of another org is a 409. Absent fields stay. null sets a limit, the " +
+          "retention or the prefix to the default again. A limit below the current use removes nothing; it refuses " +
+          "anything new. Only pendingDeliveries refuses nothing: from the org's next event on, the endpoint with the " +
+          "most pending deliveries is deactivated every five seconds, and they are canceled, until the org is below it.",
       ),
     ),
     HttpApiEndpoint.delete("remove", "/api/v0/orgs/:orgId", {

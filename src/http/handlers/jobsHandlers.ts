@@ -38,7 +38,9 @@ const changed = (one: string, what: string) => (jobs: ChangedJobs | null) => {
 const failed = (status: JobStatus | null, { retry }: typeof FailJob.Type) => {
   if (status === null) return "The job was queued again or failed before; nothing changed."
   if (status === "queued") return "The job is queued again."
-  return retry === true ? "The job is failed: it has no attempt to retry." : "The job is failed."
+  return retry === true
+    ? "The job is failed: it has no attempt to retry, or a newer job has its unique key."
+    : "The job is failed."
 }
 
 const claimedResponse = jsonResponse(ClaimedJobs, true)

@@ -95,8 +95,8 @@ interface ChangedTogether {
 
 /**
  * `audited` in batches: changes of one turn of the event loop share a statement and a commit. A change inside a
- * transaction runs alone in that transaction. When a statement fails, each of its changes runs again alone, so that no
- * change fails because of another caller.
+ * transaction runs alone in that transaction. When a statement dies, or one of its orgs moves, each of its changes runs
+ * again alone, so that no change fails because of another caller.
  *
  * @param columns the fields of a change, with its id, as column definitions of `json_to_recordset`
  * @param insert an INSERT … SELECT … FROM asked that returns id, the org as "orgId", and any other columns

@@ -55,7 +55,9 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("reports ab
     const { advance } = yield* TestServer
     yield* advance("2 seconds")
     expect(yield* claim(tenant, { wait_seconds: 10 })).toMatchObject([{ job_id, attempt: 2 }])
-    expect(yield* say("fail", failed)).toBe("The job is failed: it has no attempt to retry.")
+    expect(yield* say("fail", failed)).toBe(
+      "The job is failed: it has no attempt to retry, or a newer job has its unique key.",
+    )
     expect(yield* say("fail", failed)).toMatch(/before; nothing changed/)
     expect(yield* say("fail", { job_id: yield* make(tenant), error: "boom" })).toBe("The job is failed.")
   })

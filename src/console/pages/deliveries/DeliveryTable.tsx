@@ -89,7 +89,7 @@ export const failureTexts: Readonly<Record<string, string>> = {
   tls: "TLS failed",
   connection: "no connection",
   bad_response: "no valid response",
-  secret: "the signing secret cannot be read",
+  secret: "a secret of the receiver cannot be read",
 }
 
 /** What an attempt ended with, in a few words. */

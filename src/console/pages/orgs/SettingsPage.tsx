@@ -107,7 +107,10 @@ const LimitsForm = ({ org }: OrgProps) => {
           </Field>
         ))}
       </div>
-      <p class="hint">An empty field is the default of the service. A limit below what is used removes nothing.</p>
+      <p class="hint">
+        An empty field is the default of the service. A limit below what is used removes nothing. Only that of pending
+        deliveries deactivates endpoints, and cancels their deliveries.
+      </p>
     </Form>
   )
 }
