@@ -54,7 +54,6 @@ export const startFilterSweep = (
           ${date(entry.at)}::timestamptz
         FROM rows WHERE open < ${maxRunning}
         RETURNING org_id AS "orgId"`,
-      undefined,
       sql`
         SELECT count(*) AS open FROM sweeps
         WHERE org_id = ${orgId} AND kind = ANY(${texts(kinds)}) AND endpoint_id IS NOT DISTINCT FROM ${endpointId}`,

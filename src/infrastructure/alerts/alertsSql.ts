@@ -154,7 +154,7 @@ export const layer = Layer.effect(
       record: (alert, entry) => {
         // A minute later, and up to 16 while the target fails.
         const pauseSeconds = 60 * 2 ** Math.min(alert.failures, 4)
-        const written = sql`
+        const written = sql<{ readonly orgId: string }>`
           UPDATE alerts SET alert = ${encode(alert)}, active = ${alert.active}::boolean,
             due_at = now() + ${pauseSeconds}::int * interval '1 second'
           WHERE ${is(alert.orgId, alert.alertId)} AND due_at = ${date(alert.leaseUntil)} RETURNING org_id AS "orgId"`

@@ -12,8 +12,10 @@ import { emit, emitAll, emitted, eventColumns } from "../queue/emitEvents.ts"
 const auditColumns = (sql: SqlClient.SqlClient) =>
   sql.literal("id, org_id, at, actor, action, target, details, request_id, person")
 
-/** A row that a change returns: its org as "orgId", and any other columns. */
-type Changed = Readonly<Record<string, unknown>>
+/** A row that a change returns, with the org of the audit entry. */
+export interface Changed {
+  readonly orgId: string
+}
 
 /** The clients whose entries are logged, for an exporter of logs. */
 const logging = new WeakSet<SqlClient.SqlClient>()
@@ -24,7 +26,7 @@ export const logAudit = Layer.effectDiscard(Effect.map(SqlClient.SqlClient, (sql
 /** Logs written entries after the commit, if entries are logged; also when LOG_LEVEL shows only errors. */
 export const auditWritten = (
   sql: SqlClient.SqlClient,
-  written: ReadonlyArray<{ readonly entry: AuditEntry; readonly orgId: unknown }>,
+  written: ReadonlyArray<{ readonly entry: AuditEntry; readonly orgId: string }>,
 ) => {
   if (!logging.has(sql)) return Effect.void
   const lines = written.map(({ entry: { action, actor, at, details, id, person, requestId, target }, orgId }) =>
@@ -34,7 +36,7 @@ export const auditWritten = (
       "gatehouse.audit.action": action,
       "gatehouse.audit.target": target,
       "gatehouse.audit.details": JSON.stringify(details),
-      "gatehouse.org.id": String(orgId),
+      "gatehouse.org.id": orgId,
       "gatehouse.request.id": requestId ?? "",
       "user.id": actor,
       ...(person && { "user.full_name": person.name ?? "", "user.email": person.email ?? "" }),
@@ -49,22 +51,19 @@ export const auditWritten = (
  * Makes a change, its entry in the audit log and its event in one statement: all or nothing. The entry belongs to the
  * org of the row that the change returns; a change without a row has no entry. Returns that row.
  *
- * @param change an INSERT, UPDATE or DELETE of one row that returns its org as "orgId", and any other columns
- * @param also a change that follows from the row in `changed`
+ * @param change an INSERT, UPDATE or DELETE of one row that returns its org as "orgId", and the other columns of `Row`
  * @param rows the SELECT of the id of the org as the CTE `rows`, which an INSERT reads
  */
-export const audited = (
+export const audited = <Row extends Changed = Changed>(
   sql: SqlClient.SqlClient,
   entry: AuditEntry,
   change: Statement.Fragment,
-  also: Statement.Fragment = sql.literal("SELECT 1"),
-  rows?: Statement.Fragment,
-): Effect.Effect<ReadonlyArray<Changed>, SqlError.SqlError> => {
+  rows: Statement.Fragment = sql.literal("SELECT 1"),
+): Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError> => {
   const { event } = entry
-  const written = sql<Changed>`
-    WITH rows AS MATERIALIZED (${rows ?? sql.literal("SELECT 1")}),
+  const written = sql<Row>`
+    WITH rows AS MATERIALIZED (${rows}),
     changed AS (${change}),
-    followed AS (${also}),
     written AS (
       INSERT INTO audit_log (${auditColumns(sql)})
       SELECT ${entry.id}, "orgId", ${date(entry.at)}::timestamptz, ${entry.actor}, ${entry.action}, ${entry.target},
@@ -85,12 +84,10 @@ export const audited = (
 /** Changes of one statement: each may have a name of 1 MiB. */
 const maxChangesPerBatch = 64
 
-/** A row that a change returns. */
-interface ChangedTogether {
+/** A row that one of several changes returns. */
+interface ChangedTogether extends Changed {
   /** The id of the change that returned the row. */
   readonly id: string
-  /** The org of the audit entry. */
-  readonly orgId: string
 }
 
 /**

@@ -102,7 +102,7 @@ export const layer = Layer.effect(
         ),
 
       remove: (scope, projectId, now, entry) =>
-        audited(
+        audited<{ readonly orgId: string; readonly bytes: number }>(
           sql,
           entry,
           sql`
@@ -121,9 +121,7 @@ export const layer = Layer.effect(
         ).pipe(
           orUnavailable,
           Effect.flatMap(([old]) =>
-            old === undefined
-              ? Effect.fail(docsNotFound())
-              : Effect.sync(() => usage.addBytes(old["orgId"] as string, -Number(old["bytes"]))),
+            old === undefined ? Effect.fail(docsNotFound()) : Effect.sync(() => usage.addBytes(old.orgId, -old.bytes)),
           ),
         ),
 

@@ -154,7 +154,6 @@ export const layer = Layer.effect(
                 ${dateOrNull(schedule.nextAt)}::timestamptz, ${date(schedule.now)}, ${templateValues(schedule, input)}
               FROM rows
               RETURNING org_id AS "orgId"`,
-            undefined,
             sql`
               SELECT id FROM orgs org
               WHERE id = ${orgId} AND ${limit.fits(beside)}`,
@@ -261,7 +260,7 @@ export const layer = Layer.effect(
       ),
 
       remove: (orgId, scheduleId, entry) =>
-        audited(
+        audited<{ readonly orgId: string; readonly bytes: number }>(
           sql,
           entry,
           sql`
@@ -272,7 +271,7 @@ export const layer = Layer.effect(
           Effect.flatMap(([removed]) =>
             removed === undefined
               ? Effect.fail(scheduleNotFound())
-              : Effect.sync(() => usage.addBytes(orgId, -Number(removed.bytes))),
+              : Effect.sync(() => usage.addBytes(orgId, -removed.bytes)),
           ),
         ),
 

@@ -38,7 +38,6 @@ export const makeSettings = Effect.gen(function* () {
           ON CONFLICT (org_id, workflow) DO UPDATE SET
             updated_at = excluded.updated_at, version = workflows.version + 1, (${columns}) = ROW (${values})
           RETURNING org_id AS "orgId"`,
-        undefined,
         sql`
           SELECT id FROM orgs WHERE id = ${orgId} AND (
             EXISTS (SELECT FROM workflows WHERE ${is})

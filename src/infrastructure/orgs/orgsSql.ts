@@ -40,6 +40,12 @@ interface OwnerRow extends RepositoryOwner {
   readonly orgId: string
 }
 
+/** A changed org, and the name of its node. */
+interface PlacedOrg {
+  readonly orgId: string
+  readonly node: string | null
+}
+
 /** The owners of an org, in their own order. Owners of an org that is being erased belong to nobody. */
 const readOwners = (sql: SqlClient.SqlClient, orgId: string) =>
   sql<RepositoryOwner>`
@@ -139,14 +145,14 @@ export const layer = Layer.effect(
           limits: limits && sql`jsonb_strip_nulls(coalesce(limits, '{}') || ${JSON.stringify(limits)}::text::jsonb)`,
         })
         return Effect.gen(function* () {
-          const [org] = yield* audited(
+          const [org] = yield* audited<PlacedOrg>(
             sql,
             entry,
             sql`UPDATE orgs SET ${sql.csv(sets)} WHERE id = ${orgId} RETURNING id AS "orgId", node`,
           )
           if (org === undefined) return yield* orgNotFound()
           if (owners !== undefined) yield* replaceOwners(sql, orgId, owners)
-          const node = yield* nodeOfRow(nodes, org["node"] as string | null)
+          const node = yield* nodeOfRow(nodes, org.node)
           if (node !== undefined) yield* copyTo(sql, node, orgId)
         }).pipe(
           owners === undefined && nodes.all.length === 0 ? (update) => update : sql.withTransaction,
@@ -156,7 +162,7 @@ export const layer = Layer.effect(
 
       remove: (orgId, now, entry) =>
         Effect.gen(function* () {
-          const [org] = yield* audited(
+          const [org] = yield* audited<PlacedOrg>(
             sql,
             entry,
             sql`DELETE FROM orgs WHERE id = ${orgId} RETURNING id AS "orgId", node`,
@@ -166,7 +172,7 @@ export const layer = Layer.effect(
           // The sweep has the id of the entry, which is a new one.
           yield* sql`
             INSERT INTO sweeps (id, org_id, kind, node, created_at)
-            VALUES (${entry.id}, ${orgId}, 'erase', ${org["node"] as string | null}, ${date(now)})`
+            VALUES (${entry.id}, ${orgId}, 'erase', ${org.node}, ${date(now)})`
         }).pipe(sql.withTransaction, orUnavailable),
 
       erasure: Effect.fnUntraced(function* (orgId) {

@@ -168,7 +168,7 @@ export const layer = Layer.effect(
             sql`DELETE FROM projects WHERE ${projectCondition(sql, scope, projectId)} RETURNING org_id AS "orgId"`,
           )
           if (project === undefined) return yield* projectNotFound()
-          const orgId = project["orgId"] as string
+          const { orgId } = project
           yield* sql`SELECT pg_notify(${revocationChannel}, ${ownerDeleted(orgId, projectId)})`
           // The sweep has the id of the entry, which is a new one.
           yield* sql`

@@ -39,7 +39,6 @@ export const layer = Layer.effect(
               previous_until = excluded.previous_until, public_key = excluded.public_key,
               private_key = excluded.private_key, created_at = excluded.created_at
             RETURNING org_id AS "orgId"`,
-          undefined,
           sql`SELECT id FROM orgs WHERE id = ${orgId}`,
         ).pipe(Effect.asVoid, orUnavailable),
     })

@@ -227,7 +227,6 @@ export const layer = Layer.effect(
                   ${sql.csv(columns.map(([, value]) => value))}
                 FROM (SELECT ${active}::boolean AS active) AS given CROSS JOIN rows
                 RETURNING org_id AS "orgId"`,
-              undefined,
               sql`SELECT id FROM orgs org WHERE id = ${orgId} AND ${limit.fits(beside)}`,
             ).pipe(
               withThrottle,
@@ -306,13 +305,13 @@ export const layer = Layer.effect(
       ),
       remove: Effect.fnUntraced(
         function* (orgId, id, now, entry) {
-          const removed = (yield* audited(
+          const removed = yield* audited<EndedLane>(
             sql,
             entry,
             sql`
               DELETE FROM webhook_endpoints WHERE id = ${id} AND org_id = ${orgId}
               RETURNING org_id AS "orgId", id AS "endpointId", lane`,
-          )) as ReadonlyArray<unknown> as ReadonlyArray<EndedLane>
+          )
           yield* cancelLanes(sql, random, removed, now)
           yield* removeThrottle(orgId, id)
           return removed
