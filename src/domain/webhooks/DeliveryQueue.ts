@@ -55,7 +55,7 @@ export interface ClaimedDelivery {
 }
 
 /** What shares a limit of attempts in flight: an endpoint with all its lanes, or the lane of the callback. */
-export const laneId = ({ endpointId, lane }: Pick<ClaimedDelivery, "endpointId" | "lane">) => endpointId ?? lane
+export const receiverId = ({ endpointId, lane }: Pick<ClaimedDelivery, "endpointId" | "lane">) => endpointId ?? lane
 
 /** A finished attempt, to be recorded. */
 export interface AttemptRecord {
@@ -76,14 +76,11 @@ export interface Claim {
   readonly limit: number
   /** The limit of a lane with no delivery here. It is 1 for a lane whose last attempt failed. */
   readonly laneCap: number
-  /** The lanes with claimed deliveries here, by `laneId`. */
+  /** The lanes with claimed deliveries here, by `receiverId`. */
   readonly lanes: ReadonlyMap<string, LaneShare>
   /** The free slots and bytes here. */
   readonly free: OrgShare
-  /**
-   * The minimum that stays free when an org takes more, as a multiple of what the org then has. One org alone gets at
-   * most 1 ÷ (1 + reserve) of the slots, several orgs get equal shares, and the next org always finds free slots.
-   */
+  /** What stays free when an org takes more, as a multiple of what the org then has: `slotsLeft`. */
   readonly reserve: number
   /**
    * An org claims from its backlog only when its share has this many free slots, or as many as it has deliveries here:

@@ -5,9 +5,9 @@ import {
   type Claim,
   type Claimed,
   type ClaimedDelivery,
-  laneId,
   type LaneShare,
   type OrgShare,
+  receiverId,
 } from "./DeliveryQueue.ts"
 
 type Commands = Array<SlotCommand>
@@ -21,11 +21,8 @@ const fastDrainMillis = 100
 const freeSlot = (slots: Slots, delivery: ClaimedDelivery, commands: Commands) => {
   occupy(slots, delivery, -1)
   if (!slots.leftForShare) return
-  const { bytes, count } = slots.orgs.get(delivery.orgId) ?? { count: 0, bytes: 0 }
-  const reserve = reserveNow(slots)
-  const unused = free(slots)
-  const minSlots = (1 + reserve) * minWorthwhileClaim(slots)
-  if (unused.count - reserve * count < minSlots || unused.bytes <= reserve * bytes) return
+  const left = slotsLeft(free(slots), reserveNow(slots), slots.orgs.get(delivery.orgId))
+  if (left < minWorthwhileClaim(slots)) return
   slots.leftForShare = false
   commands.push({ _tag: "Claim" })
 }
@@ -67,7 +64,7 @@ const proceed = (slots: Slots, lane: Lane, at: number, commands: Commands) => {
   while (lane.inFlight < (lane.ordered ? 1 : laneCap + lane.batchMax) && lane.prefetched.length > 0) {
     const { claimedAt, delivery, sendAt } = lane.prefetched[0]!
     if (claimedAt < at - maxPrefetchMillis) return releasePrefetched(slots, lane, commands)
-    if (sendAt !== null && sendAt > at) return takeTurnAt(lane, laneId(delivery), sendAt, at, commands)
+    if (sendAt !== null && sendAt > at) return takeTurnAt(lane, receiverId(delivery), sendAt, at, commands)
     if (sendAt !== null && sendAt < at - maxThrottleLateMillis) {
       skipLateTimes(slots, lane, at, commands)
       continue
@@ -88,7 +85,7 @@ const proceed = (slots: Slots, lane: Lane, at: number, commands: Commands) => {
 const addClaimed = (slots: Slots, { deliveries }: Claimed, at: number) => {
   const taken = new Map<string, number>()
   for (const delivery of deliveries) {
-    const id = laneId(delivery)
+    const id = receiverId(delivery)
     const lane = slots.lanes.get(id) ?? newLane(delivery.orgId, slots.limits.laneCap)
     slots.lanes.set(id, lane)
     const sendAt = delivery.delayMillis === null ? null : at + delivery.delayMillis
@@ -122,7 +119,7 @@ const onClaimed = (slots: Slots, claim: Claim, claimed: Claimed, at: number, com
 
 /** A success frees its slot at once, and a failure when it is recorded. */
 const onEnded = (slots: Slots, { delivery, decision }: AttemptRecord, at: number, commands: Commands) => {
-  const lane = slots.lanes.get(laneId(delivery))!
+  const lane = slots.lanes.get(receiverId(delivery))!
   lane.lastSucceeded = decision._tag === "Delivered"
   if (lane.lastSucceeded) {
     lane.inFlight--
@@ -132,7 +129,7 @@ const onEnded = (slots: Slots, { delivery, decision }: AttemptRecord, at: number
 }
 
 const onDied = (slots: Slots, delivery: ClaimedDelivery, at: number, commands: Commands) => {
-  const lane = slots.lanes.get(laneId(delivery))!
+  const lane = slots.lanes.get(receiverId(delivery))!
   slots.total--
   lane.inFlight--
   occupy(slots, delivery, -1)
@@ -144,7 +141,7 @@ const onRecorded = (slots: Slots, records: ReadonlyArray<AttemptRecord>, at: num
   slots.total -= records.length
   let claims = slots.mayHaveMore
   for (const { delivery, decision } of records) {
-    const lane = slots.lanes.get(laneId(delivery))
+    const lane = slots.lanes.get(receiverId(delivery))
     // After a failure a lane makes one attempt at a time: its next delivery waited for this record.
     claims ||= delivery.failures > 0 || delivery.failingSince !== null
     // A lane that sends in order is claimed again when all of its deliveries are recorded.
@@ -174,11 +171,8 @@ const onReleased = (slots: Slots, deliveries: ReadonlyArray<ClaimedDelivery>, co
 }
 
 /**
- * Applies an event to the slots, and returns commands for the worker. An org may have three times as many slots as stay
- * free, and the same holds for bytes. So one org alone gets three quarters, several orgs get equal shares, and the next
- * org always finds free slots (Choudhury and Hahne, "Dynamic queue length thresholds", 1998).
- *
- * Changes the slots in place: a copy of the lanes for each attempt would cost more than the attempt.
+ * Applies an event to the slots, and returns commands for the worker. Changes the slots in place: a copy of the lanes
+ * for each attempt would cost more than the attempt.
  */
 export const step = (slots: Slots, event: SlotEvent): ReadonlyArray<SlotCommand> => {
   const commands: Commands = []
@@ -278,7 +272,15 @@ interface Slots {
   leftForShare: boolean
 }
 
-/** How many slots must stay free after an org takes one more: this factor times the slots of the org. */
+/**
+ * The slots that an org with these deliveries may take so that `reserve` times its new total stays free; none when that
+ * does not hold for the bytes. So one org alone gets 1 ÷ (1 + reserve) of the slots, several orgs get equal shares, and
+ * the next org always finds free slots (Choudhury and Hahne, "Dynamic queue length thresholds", 1998).
+ */
+export const slotsLeft = (free: OrgShare, reserve: number, { bytes, count }: OrgShare = { bytes: 0, count: 0 }) =>
+  free.bytes > reserve * bytes ? (free.count - reserve * count) / (1 + reserve) : 0
+
+/** What stays free when an org takes more, as a multiple of what the org then has. */
 const reserve = 1 / 3
 /** `reserve` while slots are scarce. */
 const scarceReserve = 8

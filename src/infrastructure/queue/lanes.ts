@@ -10,11 +10,14 @@ import { date, texts } from "../database/fragments.ts"
  */
 
 /** The length of the id of an endpoint or an org. */
-export const laneIdLength = 26
+const idLength = 26
 /** What follows the id of an endpoint in a lane after its deactivation. */
-export const afterEndpoint = "."
+const afterEndpoint = "."
 /** What follows the id of an org in the lanes of its callbacks, and the next character: all are between both. */
 export const [afterOrg, afterCallbacks] = [" ", "!"]
+
+/** The `receiverId` of the deliveries of a lane. */
+export const receiverOf = (lane: string) => (lane.charAt(idLength) === afterOrg ? lane : lane.slice(0, idLength))
 
 /** The number of lanes that all callbacks of an org share. Several origins can share a lane. */
 const callbackLanesPerOrg = 128
@@ -37,10 +40,10 @@ export const endedColumns = `id, org_id, event_id, endpoint_id, callback_lane, s
 
 /** SQL: the endpoint of a pending delivery, and its lane if it is a callback; `null` otherwise. */
 export const endpointOf = (sql: SqlClient.SqlClient, lane: string) =>
-  sql.literal(`CASE WHEN ${isOfCallbacks(lane)} THEN NULL ELSE left(${lane}, ${laneIdLength}) END`)
+  sql.literal(`CASE WHEN ${isOfCallbacks(lane)} THEN NULL ELSE left(${lane}, ${idLength}) END`)
 export const callbackLaneOf = (sql: SqlClient.SqlClient, lane: string) =>
   sql.literal(`CASE WHEN ${isOfCallbacks(lane)} THEN ${lane} END`)
-const isOfCallbacks = (lane: string) => `substr(${lane}, ${laneIdLength + 1}, 1) = '${afterOrg}'`
+const isOfCallbacks = (lane: string) => `substr(${lane}, ${idLength + 1}, 1) = '${afterOrg}'`
 
 /** A subquery: the last attempt of a pending delivery `p`. Called `last`; no row without an attempt. */
 export const lastAttempt = (sql: SqlClient.SqlClient, delivery: string) =>
@@ -287,21 +290,22 @@ export const endOfSpan = (sql: SqlClient.SqlClient, at: string, withinMillis: st
  * table.
  */
 export const liveEndpoint = (sql: SqlClient.SqlClient) => sql`
-  (SELECT * FROM webhook_endpoints WHERE id = left(l.lane, ${sql.literal(`${laneIdLength}`)}) AND active AND lane = l.lane LIMIT 1)`
+  (SELECT * FROM webhook_endpoints WHERE id = left(l.lane, ${sql.literal(`${idLength}`)}) AND active AND lane = l.lane LIMIT 1)`
 
 /** SQL: whether a lane `l` is a callback lane. */
-export const isCallbackLane = (sql: SqlClient.SqlClient) =>
-  sql.literal(`(substr(l.lane, ${laneIdLength + 1}, 1) = '${afterOrg}')`)
+export const isCallbackLane = (sql: SqlClient.SqlClient) => sql.literal(`(${isOfCallbacks("l.lane")})`)
+
+/** SQL: the lane of the endpoint `w` after its deactivation. */
+const nextLane = `w.id || '${afterEndpoint}'
+  || coalesce(nullif(split_part(w.lane, '${afterEndpoint}', 2), '')::int, 0) + 1`
 
 /**
- * SQL: the lane of an endpoint after its deactivation, for an UPDATE of `webhook_endpoints`.
+ * SQL: what an UPDATE sets of an endpoint `w` that is deactivated: its lane ends, and it says when and why.
  *
- * @param table the alias of the table in the statement, with a dot
+ * @param reason a `DeactivatedReason`, or SQL of one
  */
-export const nextLane = (sql: SqlClient.SqlClient, table: "" | "w." = "") =>
-  sql.literal(
-    `${table}id || '${afterEndpoint}' || coalesce(nullif(split_part(${table}lane, '${afterEndpoint}', 2), '')::int, 0) + 1`,
-  )
+export const endLane = (sql: SqlClient.SqlClient, now: DateTime.Utc, reason: string | Statement.Fragment) =>
+  sql`lane = ${sql.literal(nextLane)}, deactivated_at = ${date(now)}, deactivated_reason = ${reason}`
 
 /**
  * The deliveries with their columns as the index by endpoint has them.

@@ -2,6 +2,8 @@ import { DateTime, Effect } from "effect"
 import type { SqlClient } from "effect/sql"
 import { LRUCache } from "lru-cache"
 import type { Claim } from "../../domain/webhooks/DeliveryQueue.ts"
+import { slotsLeft } from "../../domain/webhooks/Slots.ts"
+import { receiverOf } from "./lanes.ts"
 
 /**
  * How far before a position, or before now, claims begin to read at the latest, in milliseconds: another replica's
@@ -110,14 +112,10 @@ export const placeBefore = (millis: number): Place => ({ micros: 1000 * (millis 
 const startOf = (position: Place | undefined, now: DateTime.Utc) =>
   position === undefined ? null : firstOf(position, placeBefore(now.epochMilliseconds))!
 
-/** The id by which a claim knows a lane: the endpoint's id, or the lane of callbacks, which has a space. */
-const laneIdOf = (lane: string) => (lane.charAt(26) === " " ? lane : lane.slice(0, 26))
-
-/** The free slots of an org's share; 0 when its share is too small to claim from its backlog, or has no bytes. */
+/** The free slots of an org's share; 0 when its share is too small to claim from its backlog. */
 const slotsOf = ({ free, minBacklog, orgs, reserve }: Claim, orgId: string) => {
-  const { bytes, count } = orgs.get(orgId) ?? { bytes: 0, count: 0 }
-  const slots = Math.ceil((free.count - reserve * count) / (1 + reserve))
-  return slots >= Math.min(minBacklog, count) && free.bytes > reserve * bytes ? Math.max(0, slots) : 0
+  const slots = Math.ceil(slotsLeft(free, reserve, orgs.get(orgId)))
+  return slots >= Math.min(minBacklog, orgs.get(orgId)?.count ?? 0) ? Math.max(0, slots) : 0
 }
 
 /**
@@ -210,7 +208,7 @@ export const makeQueuePositions = () => {
         const max = Math.max(minLanesPerOrg, Math.min(share, Math.floor(maxLanesPerClaim / open.length)))
         let left = max
         for (const lane of orgs.get(orgId)!) {
-          const here = claim.lanes.get(laneIdOf(lane))
+          const here = claim.lanes.get(receiverOf(lane))
           if (here !== undefined && here.count >= here.cap) continue
           if (left-- === 0) {
             more = true
@@ -248,7 +246,7 @@ export const makeQueuePositions = () => {
         // What was queued meanwhile may come before it.
         if (next !== null) positions.set(lane, firstOf(next, changed.get(lane))!)
         // An empty lane has no backlog, unless its deliveries in flight keep it closed.
-        move(orgId, lane, count > 0 || claim.lanes.has(laneIdOf(lane)) || changed.has(lane))
+        move(orgId, lane, count > 0 || claim.lanes.has(receiverOf(lane)) || changed.has(lane))
       }
       for (const { orgId } of reads.orgs) {
         const known = orgs.get(orgId)

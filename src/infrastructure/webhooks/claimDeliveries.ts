@@ -399,10 +399,7 @@ const claimSlots = (sql: SqlClient.SqlClient, claim: Claim) => {
         WHEN w.failing_since IS NULL AND f.since IS NULL THEN
           coalesce((${laneState} ->> 1)::int, ${claim.laneCap}) + coalesce(w.batch_max, 0)
         ELSE 1 END - ${laneHas})`,
-    /**
-     * Slots that the org may take so that `reserve` times its new total stays free. Rounded up, so that the last slot
-     * is used.
-     */
+    /** `slotsLeft` of the org, without its bytes. Rounded up, so that the last slot is used. */
     orgSlots: (org: string) => sql`ceil((${free} - ${reserve} * ${orgHas(org)}) / (1 + ${reserve}))::int`,
     /** Slots that the org may take until it has three quarters of its share. */
     commonSlots: (org: string) =>

@@ -1,7 +1,7 @@
 import { DateTime, Duration, Effect } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import type { SqlClient, Statement } from "effect/sql"
-import { type AttemptRecord, laneId } from "../../domain/webhooks/DeliveryQueue.ts"
+import { type AttemptRecord, receiverId } from "../../domain/webhooks/DeliveryQueue.ts"
 import { isServiceEvent } from "../../domain/webhooks/EventPatterns.ts"
 import {
   minFailuresToDeactivate,
@@ -14,7 +14,7 @@ import { makeServiceEvent, type ServiceEvent } from "../../domain/ServiceEvent.t
 import { auditWritten } from "../audit/audited.ts"
 import { date, integers, texts, times } from "../database/fragments.ts"
 import { emitAll, emitted, eventRows } from "../queue/emitEvents.ts"
-import { callbackLaneOf, cancelLanes, type EndedLane, endedColumns, nextLane } from "../queue/lanes.ts"
+import { callbackLaneOf, cancelLanes, type EndedLane, endedColumns, endLane } from "../queue/lanes.ts"
 
 /** PostgreSQL stores no NUL; the answer of one receiver must not make the record of a whole batch fail. */
 const storable = (text: string | null | undefined) => text?.replaceAll("\0", "\uFFFD") ?? null
@@ -200,7 +200,7 @@ interface Receiver {
   readonly failures: number
 }
 
-/** The receivers whose health the attempts may change, by `laneId`. A success of a healthy receiver changes nothing. */
+/** The receivers whose health the attempts may change, by `receiverId`. A success of a healthy one changes nothing. */
 const findReceivers = (sql: SqlClient.SqlClient, records: ReadonlyArray<AttemptRecord>) => {
   const failed = records.some(({ decision }) => decision._tag !== "Delivered")
   const endpoints = new Set(records.map(({ delivery }) => delivery.endpointId))
@@ -243,7 +243,7 @@ const receiverChanges = (
   const failing = new Map<string, number>()
   for (const record of records) {
     const { delivery, outcome, decision } = record
-    const receiver = receivers.get(laneId(delivery))
+    const receiver = receivers.get(receiverId(delivery))
     // An endpoint with a new URL is another receiver: attempts at the old URL say nothing about it.
     if (receiver === undefined || !isAboutReceiver(outcome)) continue
     if (receiver.url !== null && receiver.url !== delivery.url) continue
@@ -311,7 +311,7 @@ const recordCallbacks = Effect.fnUntraced(function* (
 })
 
 /** The events of deactivations. A delivery of an event of the service's own makes no other event. */
-const emittedEvents = (
+const deactivationEvents = (
   random: SecureRandom.SecureRandom["Service"],
   records: ReadonlyArray<EndingRecord>,
   now: DateTime.Utc,
@@ -336,26 +336,26 @@ const deactivate = Effect.fnUntraced(function* (
   const records = [...byEndpoint.values()]
   const reasons = texts(records.map(({ decision }) => decision.reason))
   const entries = yield* Effect.forEach(records, () => random.ulid)
-  const events = yield* emittedEvents(random, records, now)
+  const events = yield* deactivationEvents(random, records, now)
+  const action = "webhook_endpoint.deactivate"
   const ended = yield* sql<EndedLane & { readonly entry: string; readonly reason: string }>`
     WITH ending AS (
       SELECT * FROM unnest(${texts(byEndpoint.keys())}, ${reasons}, ${texts(entries)},
         ${texts(records.map(({ delivery }) => delivery.lane))}) AS e (id, reason, entry, lane)
     ), ended AS (
-      UPDATE webhook_endpoints w SET active = false, updated_at = ${date(now)}, lane = ${nextLane(sql, "w.")},
-        deactivated_at = ${date(now)}, deactivated_reason = ending.reason
+      UPDATE webhook_endpoints w SET active = false, updated_at = ${date(now)},
+        ${endLane(sql, now, sql.literal("ending.reason"))}
       FROM ending WHERE w.id = ending.id
       RETURNING w.id, w.org_id, w.deactivated_reason, ending.lane AS old_lane, ending.entry
     ), written AS (
       INSERT INTO audit_log (id, org_id, at, actor, action, target, details, request_id)
-      SELECT entry, org_id, ${date(now)}::timestamptz, 'service', 'webhook_endpoint.deactivate', id,
+      SELECT entry, org_id, ${date(now)}::timestamptz, 'service', ${action}, id,
         json_build_object('reason', deactivated_reason)::text, NULL
       FROM ended
     ), service_event AS (
       SELECT t.* FROM ended JOIN ${eventRows(sql, events)} ON t.subject = ended.id
     ), ${emitAll(sql)}
     SELECT org_id AS "orgId", id AS "endpointId", old_lane AS lane, entry, deactivated_reason AS reason FROM ended`
-  const action = "webhook_endpoint.deactivate"
   const written = ended.map(({ endpointId: target, entry: id, orgId, reason }) => ({
     orgId,
     entry: {

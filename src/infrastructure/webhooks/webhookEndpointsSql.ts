@@ -1,10 +1,9 @@
-import { Effect, Layer, Schema, Struct, type DateTime } from "effect"
+import { Effect, Layer, Schema, Struct } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, SqlError } from "effect/sql"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
 import { filterPath } from "../../domain/webhooks/EventFilter.ts"
 import {
-  type DeactivatedReason,
   type EndpointBatch,
   type HeaderNames,
   type PayloadKind,
@@ -41,7 +40,7 @@ import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/enforceLimits.ts"
 import { signingKeysOf } from "./signingKeysSql.ts"
-import { cancelLanes, type EndedLane, lanesOfEndpoint, nextLane, ofEndpoints, queuedState } from "../queue/lanes.ts"
+import { cancelLanes, type EndedLane, endLane, lanesOfEndpoint, ofEndpoints, queuedState } from "../queue/lanes.ts"
 import { orgDeleted } from "../../domain/orgs/Org.ts"
 
 const Row = Schema.Struct({
@@ -112,16 +111,13 @@ export const layer = Layer.effect(
       SELECT org_id AS "orgId", id AS "endpointId", lane FROM webhook_endpoints
       WHERE id = ${id} AND org_id = ${orgId} AND active FOR NO KEY UPDATE`
 
-    /** The part of an UPDATE that ends the lane of a deactivated endpoint, and says when and why. */
-    const endLane = (now: DateTime.Utc, reason: typeof DeactivatedReason.Type) =>
-      sql`lane = ${nextLane(sql)}, deactivated_at = ${date(now)}, deactivated_reason = ${reason}`
-
     const cast = typed(sql)
     const columnsOf = (settings: Partial<EndpointSettings>) => {
       const { auth, batch, channels, eventTypes, filter, headers, metadata, retryDelays } = settings
       return {
         event_types: cast("text[]", eventTypes && texts(eventTypes)),
         headers: cast("text", headers && headers.stored),
+        // The field headerNames has the column header_style.
         header_names: cast("text[]", headers && texts(headers.names)),
         auth: cast("text", auth && auth.stored),
         auth_shown: cast("text::json", auth && toJsonText(auth.shown)),
@@ -151,7 +147,7 @@ export const layer = Layer.effect(
       } else if (url !== undefined) {
         sets.push(sql`failing_since = CASE WHEN url = ${url} THEN failing_since END`)
       }
-      if (isDeactivated) sets.push(endLane(now, "by_request"))
+      if (isDeactivated) sets.push(endLane(sql, now, "by_request"))
       if (secret !== undefined) {
         sets.push(
           sql`previous_secret =
@@ -185,7 +181,7 @@ export const layer = Layer.effect(
         // An endpoint that was inactive before is not emitted again.
         ended.length === 0 ? { ...entry, event: undefined } : entry,
         sql`
-          UPDATE webhook_endpoints SET ${sql.csv(sets)} WHERE id = ${id} AND org_id = ${orgId}
+          UPDATE webhook_endpoints w SET ${sql.csv(sets)} WHERE id = ${id} AND org_id = ${orgId}
           RETURNING org_id AS "orgId"`,
       )
       if (changes.maxPerSecond != null) yield* setThrottle(orgId, id)(updated)
@@ -294,7 +290,8 @@ export const layer = Layer.effect(
             sql,
             entry,
             sql`
-              UPDATE webhook_endpoints SET active = false, updated_at = ${date(now)}, ${endLane(now, "failing")}
+              UPDATE webhook_endpoints w SET active = false, updated_at = ${date(now)},
+                ${endLane(sql, now, "failing")}
               WHERE id = ${id} AND org_id = ${orgId} RETURNING org_id AS "orgId"`,
           )
           yield* cancelLanes(sql, random, ended, now)
