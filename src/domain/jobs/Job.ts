@@ -187,9 +187,7 @@ export const ClaimJobs = Schema.Struct({
   }),
   lease_seconds: Schema.optionalKey(LeaseSeconds),
   wait_seconds: Schema.optionalKey(whole(0, 30)).annotate({
-    description:
-      "How long to wait for a job when none is queued, in seconds. Default: 0. At one replica, LIMIT_WAITING_CLAIMS " +
-      "claims of an org wait (1,000 by default); another one is refused.",
+    description: "How long to wait for a job when none is queued, in seconds. Default: 0.",
     examples: [20],
   }),
 }).annotate({

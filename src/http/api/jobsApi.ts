@@ -100,7 +100,8 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
         "Returns queued jobs, the highest priority first, then the oldest: up to limit jobs or 4 MiB of input, " +
           "and at least one if there is one. The claim lasts until the lease expires. Then the job is queued again; " +
           "after max_attempts leases it fails. Send the attempt of the claim with heartbeat, complete and fail: " +
-          "then a worker whose lease has expired cannot change a job that another worker has claimed since.",
+          "then a worker whose lease has expired cannot change a job that another worker has claimed since. At a " +
+          "replica, at most LIMIT_WAITING_CLAIMS claims of an org wait; another one is refused.",
       ),
     ),
     HttpApiEndpoint.post("heartbeat", "/v1/jobs/heartbeat", {

@@ -50,7 +50,7 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
       access.management.change(
         "Change a project",
         "Absent fields stay; null clears a field. hostOwner with hostRepo links a repository before its first CI run, " +
-          "and keeps the pins of the link. A repository that is linked to another project is a 409. In guarded mode, an org key links only repositories of " +
+          "and keeps its pins. A repository that is linked to another project is a 409. In guarded mode, an org key links only repositories of " +
           "its org's owners; another one is a 403.",
       ),
     ),

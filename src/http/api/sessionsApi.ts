@@ -83,8 +83,8 @@ export class PortalGroup extends HttpApiGroup.make("portal")
         "Opens the console for the org's webhook endpoints, deliveries and events alone, and with `keys` for the API keys of " +
           "one holder. For the people who receive the webhooks, or use the keys. The link can be opened once. Its session lasts " +
           "12 hours (in a frame, one hour). Both end with the session, key or token of who made the link, which " +
-          "has at most 10,000 unopened links: the next one ends the oldest. `keys` needs a caller who manages the keys of the " +
-          "org: a project key is a 403.",
+          "has at most 10,000 unopened ones: another ends the oldest. `keys` needs a caller who manages the keys of the org: " +
+          "a project key is a 403.",
       ),
     ),
     HttpApiEndpoint.post("listLinks", "/v1/portal/links/list", {

@@ -283,8 +283,7 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
         ...Done.fields,
         recovered: Schema.Int.annotate({
           description:
-            "How many deliveries the resend selects; another one that runs may select them, too. The number is exact up " +
-            "to 10,000; with more, it is a lower bound.",
+            "How many deliveries the resend selects. The number is exact up to 10,000; with more, it is a lower bound.",
         }),
       }).annotate({ identifier: "Recovered" }),
       error: [NotFound, Conflict],
