@@ -9,7 +9,7 @@ import { atPointer, isObject } from "../domain/webhooks/jsonSchema.ts"
 import { allPages, ask } from "./callOperation.ts"
 import { JsonText, readText, tenantGroup, textArgument } from "./flags.ts"
 import { op } from "./operation.ts"
-import { columns, CommandFailed, plain, usage } from "./output.ts"
+import { columns, CommandFailed, plain, print, usage } from "./output.ts"
 
 type Json = Readonly<Record<string, unknown>>
 type NewType = typeof CreateEventType.Type
@@ -164,7 +164,11 @@ const push = Command.make(
       if (before === undefined) created++
       else updated++
     }
-    yield* Console.error(`${created} created, ${updated} changed, ${types.length - created - updated} as they were.`)
+    const same = types.length - created - updated
+    yield* print(JSON.stringify({ created, updated, same }), {
+      out: "",
+      note: `${created} created, ${updated} changed, ${same} as they were.`,
+    })
   }),
 ).pipe(
   Command.withDescription(
