@@ -36,8 +36,7 @@ const fieldsOfType = {
 export const aboutAuth =
   "How the requests are authorized, beside their signature. It is stored encrypted, and answers show no secret of it. " +
   "null: not at all."
-/** How the requests to an endpoint are authorized, beside their signature. */
-export const EndpointAuth = Schema.Struct({
+const Fields = Schema.Struct({
   type,
   token_url: Schema.optionalKey(tokenUrl),
   client_id: Schema.optionalKey(clientId),
@@ -59,19 +58,27 @@ export const EndpointAuth = Schema.Struct({
     pem("-----BEGIN").annotate({ description: "mtls: the certificate's private key, in PEM and not encrypted." }),
   ),
 })
-  .check(
-    Schema.makeFilter(
-      (auth: Readonly<Record<string, unknown>> & { readonly type: "oauth2" | "mtls" }) => {
-        const { needed, others } = fieldsOfType[auth.type]
-        const missing = needed.find((name) => auth[name] === undefined)
-        if (missing !== undefined) return `of type ${auth.type} needs ${needed.join(", ")}; ${missing} is absent`
-        const allowed: ReadonlyArray<string> = ["type", ...needed, ...others]
-        const surplus = Object.keys(auth).find((name) => !allowed.includes(name))
-        return surplus === undefined ? undefined : `of type ${auth.type} takes no ${surplus}`
-      },
-      { toJsonSchema: () => [{}, true] },
-    ),
-  )
+type Fields = typeof Fields.Type
+
+/** The fields of a type; `EndpointAuth` requires the needed ones. */
+type AuthOf<Type extends Fields["type"]> = { readonly type: Type } & Required<
+  Pick<Fields, (typeof fieldsOfType)[Type]["needed"][number]>
+> &
+  Pick<Fields, (typeof fieldsOfType)[Type]["others"][number]>
+
+const faultOf = (auth: Fields) => {
+  const { needed, others } = fieldsOfType[auth.type]
+  const missing = needed.find((name) => auth[name] === undefined)
+  if (missing !== undefined) return `of type ${auth.type} needs ${needed.join(", ")}; ${missing} is absent`
+  const allowed: ReadonlyArray<string> = ["type", ...needed, ...others]
+  const surplus = Object.keys(auth).find((name) => !allowed.includes(name))
+  return surplus === undefined ? undefined : `of type ${auth.type} takes no ${surplus}`
+}
+const notInJsonSchema = { toJsonSchema: () => [{}, true] } as const
+
+/** How the requests to an endpoint are authorized, beside their signature. One object in the OpenAPI document. */
+export const EndpointAuth = Fields.check(Schema.makeFilter(faultOf, notInJsonSchema))
+  .pipe(Schema.refine((auth): auth is AuthOf<"oauth2"> | AuthOf<"mtls"> => faultOf(auth) === undefined, notInJsonSchema))
   .annotate({
     description: aboutAuth,
     examples: [
@@ -85,6 +92,7 @@ export const EndpointAuth = Schema.Struct({
     ],
   })
 export type EndpointAuth = typeof EndpointAuth.Type
+export type OAuth2 = Extract<EndpointAuth, { readonly type: "oauth2" }>
 
 /** `EndpointAuth` in answers. */
 export const ShownAuth = Schema.Struct({

@@ -232,18 +232,12 @@ interface AuthChecks {
 
 /** Checks how an endpoint is authorized, and returns what may be shown of it. */
 const checkAuth = Effect.fnUntraced(function* ({ checkIdentity, rules }: AuthChecks, auth: EndpointAuth) {
-  const { certificate, client_auth, client_id, private_key, scope, token_url, type } = auth
-  if (token_url !== undefined) yield* checkReceiverUrl("auth.token_url", token_url, rules)
-  if (certificate === undefined) {
-    return {
-      type,
-      token_url: token_url!,
-      client_id: client_id!,
-      ...(scope === undefined ? {} : { scope }),
-      ...(client_auth === undefined ? {} : { client_auth }),
-    } satisfies ShownAuth
+  if (auth.type === "oauth2") {
+    yield* checkReceiverUrl("auth.token_url", auth.token_url, rules)
+    return Struct.pick(auth, ["type", "token_url", "client_id", "scope", "client_auth"]) satisfies ShownAuth
   }
-  const expiresAt = yield* checkIdentity({ certificate, privateKey: Redacted.make(private_key!) }).pipe(
+  const { certificate, private_key, type } = auth
+  const expiresAt = yield* checkIdentity({ certificate, privateKey: Redacted.make(private_key) }).pipe(
     Effect.mapError((fault) => new InvalidRequest({ error: `auth.${fault}` })),
   )
   return { type, certificate_expires_at: DateTime.formatIso(expiresAt) } satisfies ShownAuth

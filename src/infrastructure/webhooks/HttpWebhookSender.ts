@@ -1,5 +1,5 @@
 import { Cache, DateTime, Duration, Effect, Exit, Layer, Option, Redacted, Schema } from "effect"
-import type { ClientIdentity, EndpointAuth } from "../../domain/webhooks/EndpointAuth.ts"
+import type { ClientIdentity, OAuth2 } from "../../domain/webhooks/EndpointAuth.ts"
 import { type AttemptOutcome, type WebhookRequest, WebhookSender } from "../../domain/webhooks/WebhookSender.ts"
 import { clientCredentials } from "../net/clientCredentials.ts"
 import { proveIdentity, readIdentity } from "../net/foreignTls.ts"
@@ -40,7 +40,7 @@ interface WebhookSenderOptions {
 /** Tokens are shared by the requests of one owner with equal settings. */
 interface TokenKey {
   readonly owner: string
-  readonly auth: Redacted.Redacted<EndpointAuth>
+  readonly auth: Redacted.Redacted<OAuth2>
 }
 
 /** How long the failure of a token request is remembered. */
@@ -75,7 +75,7 @@ const TokenError = Schema.fromJsonString(Schema.Struct({ error: Schema.String.ch
 /** Fetches a token by client credentials. Fails with a sentence that has nothing of the response but its error code. */
 const fetchToken = (http: SafeHttp["Service"], timeout: Duration.Duration) =>
   Effect.fnUntraced(function* ({ auth, owner }: TokenKey) {
-    const { client_auth = "basic", client_id = "", client_secret = "", scope, token_url = "" } = Redacted.value(auth)
+    const { client_auth = "basic", client_id, client_secret, scope, token_url } = Redacted.value(auth)
     const client = { client_id, client_secret }
     const fail = (why: string) => Effect.fail(`No token for the request: the token URL ${why}`)
     const { body, status } = yield* http
@@ -176,12 +176,11 @@ export const layer = (options: WebhookSenderOptions = {}) =>
         checkIdentity,
         // Without a span: it would add a fifth to the CPU of an attempt, and every attempt is recorded anyway.
         send: (request) => {
-          const { auth } = request
-          if (auth === undefined) return attempt(request)
-          const { certificate, private_key } = Redacted.value(auth)
-          return certificate === undefined
-            ? withToken(request, { owner: request.owner, auth })
-            : attempt(request, { certificate, privateKey: Redacted.make(private_key!) })
+          if (request.auth === undefined) return attempt(request)
+          const auth = Redacted.value(request.auth)
+          return auth.type === "oauth2"
+            ? withToken(request, { owner: request.owner, auth: Redacted.make(auth) })
+            : attempt(request, { certificate: auth.certificate, privateKey: Redacted.make(auth.private_key) })
         },
       })
     }),
