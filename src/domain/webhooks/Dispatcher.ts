@@ -52,10 +52,8 @@ const makePreparer = Effect.gen(function* () {
     return known !== undefined && areSame(known.secrets, secretsOf(delivery)) ? known.signing : undefined
   }
 
-  const decryptAll = Effect.forEach(({ stored, owner }: StoredSecret) => cipher.decrypt(stored, owner))
-
   const prepare = (delivery: ClaimedDelivery) =>
-    prepareSign(signer, decryptAll, delivery).pipe(
+    prepareSign(cipher, signer, delivery).pipe(
       // The attempt is recorded and retried like any other, so that the delivery log shows why nothing arrives.
       Effect.catchDefect((defect) =>
         Effect.logError("A secret of a receiver cannot be read", defect).pipe(

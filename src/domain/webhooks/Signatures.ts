@@ -203,16 +203,18 @@ export interface Signing {
 }
 
 /** Decrypts the secrets, keys, extra headers and authorization of a receiver. */
-export const prepareSign = Effect.fnUntraced(function* <E>(
+export const prepareSign = Effect.fnUntraced(function* (
+  cipher: Cipher["Service"],
   signer: Signer["Service"],
-  decrypt: (stored: ReadonlyArray<StoredSecret>) => Effect.Effect<ReadonlyArray<Redacted.Redacted<string>>, E>,
   { auth, headers, secrets, signingKeys }: StoredSigning,
 ) {
-  const sign = yield* signer.prepare(yield* decrypt(secrets), yield* decrypt(signingKeys))
-  const json = Effect.fnUntraced(function* (stored: StoredSecret) {
-    const [text] = yield* decrypt([stored])
-    return JSON.parse(Redacted.value(text!)) as unknown
-  })
+  const decrypt = ({ stored, owner }: StoredSecret) => cipher.decrypt(stored, owner)
+  const json = (stored: StoredSecret) =>
+    Effect.map(decrypt(stored), (text) => JSON.parse(Redacted.value(text)) as unknown)
+  const sign = yield* signer.prepare(
+    yield* Effect.forEach(secrets, decrypt),
+    yield* Effect.forEach(signingKeys, decrypt),
+  )
   const authorization = auth === null ? undefined : Redacted.make((yield* json(auth)) as EndpointAuth)
   if (headers === null) return { sign, auth: authorization } satisfies Signing
   const extra = (yield* json(headers)) as Readonly<Record<string, string>>

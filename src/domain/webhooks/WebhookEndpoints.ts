@@ -10,7 +10,6 @@ import { Publish } from "../activity/LiveFeed.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { StoredJson } from "../StoredJson.ts"
 import { withoutUndefined } from "../withoutUndefined.ts"
-import type { StoredSecret } from "./DeliveryQueue.ts"
 import type { EndpointAuth, ShownAuth } from "./EndpointAuth.ts"
 import { batchBody, batchType, deactivated, jobEventBody, sentBody } from "./Event.ts"
 import { envelopeBody, makeNonce } from "../ServiceEvent.ts"
@@ -346,7 +345,6 @@ const makeSendTest = Effect.gen(function* () {
       Effect.map(({ example }) => example ?? undefined),
       Effect.catchTag("NotFound", () => Effect.undefined),
     )
-  const decryptAll = Effect.forEach(({ stored, owner }: StoredSecret) => cipher.decrypt(stored, owner))
 
   const send = Effect.fnUntraced(function* (orgId: string, { data, id, type }: typeof TestWebhookEndpoint.Type) {
     const now = yield* DateTime.now
@@ -355,7 +353,7 @@ const makeSendTest = Effect.gen(function* () {
     const example = data === undefined ? yield* exampleOf(orgId, event) : data
     const one = sentBody(stored.payload, yield* testBody(random, event, example, now))
     const payload = stored.batch === null ? one : batchBody([one])
-    const { auth, sign } = yield* prepareSign(signer, decryptAll, {
+    const { auth, sign } = yield* prepareSign(cipher, signer, {
       secrets: stored.secrets.map((secret) => ({ stored: secret, owner: id })),
       signingKeys: stored.signingKeys.map((key) => ({ stored: key, owner: orgId })),
       headers: stored.headers === null ? null : { stored: stored.headers, owner: id },
