@@ -97,6 +97,7 @@ import * as RetentionSql from "../infrastructure/retention/retentionSql.ts"
 import * as SessionsSql from "../infrastructure/sessions/sessionsSql.ts"
 import * as SweepsSql from "../infrastructure/sweeps/sweepsSql.ts"
 import * as ProcessMetrics from "../infrastructure/telemetry/ProcessMetrics.ts"
+import * as ClockSteps from "../infrastructure/webhooks/ClockSteps.ts"
 import * as DeliveryLogSql from "../infrastructure/webhooks/deliveryLogSql.ts"
 import * as DeliveryQueueSql from "../infrastructure/webhooks/deliveryQueueSql.ts"
 import * as DeliveryMetrics from "../infrastructure/webhooks/DeliveryTelemetry.ts"
@@ -116,7 +117,7 @@ const untraced = Layer.provide(Layer.succeed(References.TracerEnabled, false))
 
 /** The background workers on the rows of tenants. */
 const tenantWorkers = Layer.mergeAll(
-  DeliveryWorker.clockStepWorker,
+  ClockSteps.layer,
   DeliveryWorker.layer,
   IdempotencySql.idempotencyWorker,
   JobsSql.jobWorker,

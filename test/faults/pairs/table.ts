@@ -249,8 +249,6 @@ export const loops: Readonly<Record<string, readonly [count: number, passes: Rea
     ["sweeps run", "an org is erased", "a project is erased", "an org is moved"],
   ],
   "infrastructure/telemetry/ProcessMetrics.ts": [1, "measures the process"],
-  "infrastructure/webhooks/DeliveryWorker.ts": [
-    6,
-    ["deliveries are claimed and recorded", "times of deliveries are corrected"],
-  ],
+  "infrastructure/webhooks/ClockSteps.ts": [1, ["times of deliveries are corrected"]],
+  "infrastructure/webhooks/DeliveryWorker.ts": [5, ["deliveries are claimed and recorded"]],
 }

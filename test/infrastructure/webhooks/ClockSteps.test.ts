@@ -4,7 +4,7 @@ import { TestClock } from "effect/testing"
 import { DeliveryQueue, type TimesCorrection } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { Unavailable } from "#src/domain/Errors.ts"
 import { Wakeups } from "#src/domain/Wakeups.ts"
-import * as ClockSteps from "#src/infrastructure/webhooks/DeliveryWorker.ts"
+import * as ClockSteps from "#src/infrastructure/webhooks/ClockSteps.ts"
 import { leaseFor } from "#src/infrastructure/webhooks/DeliveryWorker.ts"
 import { it } from "../../support/it.ts"
 import { unavailable } from "./deliveryWorld.ts"
@@ -28,7 +28,7 @@ const begin = Effect.gen(function* () {
     Layer.mock(Wakeups, { deliveries: Effect.sync(() => void world.woken++) }),
     Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void log.push(line))]),
   )
-  yield* Layer.build(Layer.provide(ClockSteps.clockStepWorker, services)).pipe(
+  yield* Layer.build(Layer.provide(ClockSteps.layer, services)).pipe(
     Effect.provideService(Clock.Clock, {
       ...clock,
       currentTimeMillisUnsafe: wall,
