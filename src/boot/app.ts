@@ -295,7 +295,7 @@ const shareOf = ({ nodes }: Settings) => {
  */
 const webhooks = (settings: Settings) => {
   const cipher = Layer.unwrap(Effect.map(EncryptionKeys.load(settings), Cipher.layer))
-  const plainSender = WebhookSender.layer({ timeout: settings.webhookTimeout })
+  const plainSender = WebhookSender.layer(settings.webhookTimeout)
   const [dispatcher, sender] = isTraced(settings)
     ? [
         DeliveryMetrics.dispatcher.pipe(Layer.provide(Dispatcher.layer)),

@@ -14,6 +14,7 @@ import { StartupError } from "../infrastructure/StartupError.ts"
 import { parseDatabaseUrl } from "../infrastructure/database/DatabaseUrl.ts"
 import { defaultKeysUrl } from "../infrastructure/keys/GithubSignatures.ts"
 import { type EgressProxy, egressProxyOf } from "../infrastructure/net/EgressProxy.ts"
+import { defaultOptions as attempts } from "../infrastructure/webhooks/DeliveryWorker.ts"
 import { parseProviders, readProviders } from "./ciProviders.ts"
 import { type VariableName, variables } from "./variables.ts"
 
@@ -135,8 +136,8 @@ const loadWebhooks = Effect.gen(function* () {
   const auditRetentionDays = (yield* read("AUDIT_RETENTION_DAYS", days)) ?? 400
   return {
     webhookRetryDelays: yield* read("WEBHOOK_RETRY_DELAYS", list(duration)),
-    webhookTimeout: (yield* read("WEBHOOK_TIMEOUT", timeout)) ?? Duration.seconds(15),
-    endpointConcurrency: (yield* read("WEBHOOK_ENDPOINT_CONCURRENCY", integer(1, 1_000))) ?? 10,
+    webhookTimeout: (yield* read("WEBHOOK_TIMEOUT", timeout)) ?? attempts.attemptTimeout,
+    endpointConcurrency: (yield* read("WEBHOOK_ENDPOINT_CONCURRENCY", integer(1, 1_000))) ?? attempts.laneCap,
     /** `undefined`: nothing is removed. */
     retentionDays: retentionDays === "off" ? undefined : retentionDays,
     /** `undefined`: nothing is removed. */

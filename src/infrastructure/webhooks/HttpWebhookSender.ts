@@ -29,14 +29,6 @@ const failureOf = ({ status, truncated }: SafeResponse): AttemptOutcome["failure
     ? { kind: "bad_response", message: "The answer is longer than 64 KiB." }
     : null
 
-interface WebhookSenderOptions {
-  /**
-   * The deadline of an attempt, from the connection to the end of the body, and that of the token request before it;
-   * default 15 s.
-   */
-  readonly timeout?: Duration.Input
-}
-
 /** Tokens are shared by the requests of one owner with equal settings. */
 interface TokenKey {
   readonly owner: string
@@ -124,13 +116,17 @@ const checkIdentity = (identity: ClientIdentity) =>
     ),
   )
 
-/** Sends webhooks with `SafeHttp`: POST, no redirects, 64 KiB of the answer read and 4 KiB kept. */
-export const layer = (options: WebhookSenderOptions = {}) =>
+/**
+ * Sends webhooks with `SafeHttp`: POST, no redirects, 64 KiB of the answer read and 4 KiB kept.
+ *
+ * @param timeout the deadline of an attempt, from the connection to the end of the body, and that of the token request
+ * before it
+ */
+export const layer = (timeout: Duration.Duration) =>
   Layer.effect(
     WebhookSender,
     Effect.gen(function* () {
       const http = yield* SafeHttp
-      const timeout = Duration.fromInputUnsafe(options.timeout ?? "15 seconds")
       const tokens = yield* Cache.makeWith(fetchToken(http, timeout), {
         capacity: maxTokens,
         timeToLive: (exit) => Duration.seconds(Exit.isSuccess(exit) ? exit.value.lifeSeconds : failedTokenSeconds),
