@@ -90,7 +90,6 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const nodes = yield* Nodes
     const usage = yield* OrgUsage
-    const { sample, used } = makeAmounts
     const columns = sql.literal(`id AS "orgId", name, created_at AS "createdAt"`)
 
     return OrgRepository.of({
@@ -135,6 +134,7 @@ export const layer = Layer.effect(
 
       update: (orgId, { keyPrefix, name, limits, owners, retentionDays, strictEvents }, entry) => {
         const sets = assignments(sql, {
+          // Also when it stays: a change of the owners alone locks the row, too.
           name: sql`coalesce(${name ?? null}, name)`,
           key_prefix: keyPrefix,
           retention_days: retentionDays,
@@ -154,10 +154,7 @@ export const layer = Layer.effect(
           if (owners !== undefined) yield* replaceOwners(sql, orgId, owners)
           const node = yield* nodeOfRow(nodes, org.node)
           if (node !== undefined) yield* copyTo(sql, node, orgId)
-        }).pipe(
-          owners === undefined && nodes.all.length === 0 ? (update) => update : sql.withTransaction,
-          orUnavailable,
-        )
+        }).pipe(sql.withTransaction, orUnavailable)
       },
 
       remove: (orgId, now, entry) =>
@@ -273,14 +270,13 @@ const copyTo = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, node: Node
 })
 
 const countedNames = Object.keys(countedRows) as ReadonlyArray<CountedRows>
-type CountedLimit = CountedRows | "pendingDeliveries"
 /** Rows of a kind that one statement counts for display; past that, they are counted in batches. */
 const maxInlineCount = 10_000
 /** Rows of a kind that are counted for display in all. */
 const maxShownCount = 10_000_000
 
-/** The amounts that the statement that reads an org counts, each up to `sampleLimit`. */
-interface Sampled extends Readonly<Record<CountedLimit | "storedBytes", number>> {
+/** An org, and what it has in a database, as far as one statement counts it. */
+interface Sampled extends OrgAmounts {
   readonly orgId: string
   readonly node: string | null
   readonly overrides: OrgLimitOverrides | null
@@ -289,45 +285,36 @@ interface Sampled extends Readonly<Record<CountedLimit | "storedBytes", number>>
   readonly strictEvents: boolean
 }
 
+/** Reads the row of an org with its sampled amounts, and any other columns; `undefined` without such an org. */
+const sample = (sql: SqlClient.SqlClient, orgId: string, others: Statement.Fragment) => {
+  const counts = countedNames.map((name) => `${countUpTo(name, maxInlineCount)}::int AS "${name}"`)
+  const rows = sql<Sampled>`
+    SELECT ${others}, org.node, org.limits AS overrides, org.key_prefix AS "keyPrefix",
+      org.retention_days AS "retentionDays", org.strict_events IS NOT NULL AS "strictEvents",
+      ${sql.literal(counts.join(", "))}, ${samplePending(sql)}::int AS "pendingDeliveries",
+      ${sql.literal(usedBytes)}::float8 AS "storedBytes"
+    FROM orgs org WHERE id = ${orgId}`
+  return Effect.map(rows, ([row]) => row)
+}
+
+/** What an org has in a database: what the sample has cut is counted again. */
+const used = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, sampled: Sampled) {
+  const { orgId, pendingDeliveries, storedBytes } = sampled
+  const counted = yield* Effect.all(
+    Record.map(countedRows, (_, name) =>
+      sampled[name] < maxInlineCount
+        ? Effect.succeed(sampled[name])
+        : countRows(sql, name, orgId, maxShownCount),
+    ),
+  )
+  const pending =
+    pendingDeliveries < pendingSample ? pendingDeliveries : (yield* countPending(sql, orgId, maxShownCount)).pending
+  return { ...counted, pendingDeliveries: pending, storedBytes } satisfies OrgAmounts
+})
+
 /** Each database counts nothing of what the other has. */
 const sumOf = (one: OrgAmounts, other: OrgAmounts): OrgAmounts =>
   Record.map(one, (amount, name) => amount + other[name])
-
-/** Counts what an org has in a database, for display. */
-const makeAmounts = (() => {
-  const counts = countedNames.map((name) => `${countUpTo(name, maxInlineCount)}::int AS "${name}"`)
-
-  /** The columns of a SELECT … FROM orgs org that `used` needs. */
-  const columns = (sql: SqlClient.SqlClient) => sql`
-    org.node, org.limits AS overrides, org.key_prefix AS "keyPrefix", org.retention_days AS "retentionDays",
-    org.strict_events IS NOT NULL AS "strictEvents",
-    ${sql.literal(counts.join(", "))}, ${samplePending(sql)}::int AS "pendingDeliveries",
-    ${sql.literal(usedBytes)}::float8 AS "storedBytes"`
-
-  const sampleLimit = (name: CountedLimit) => (name === "pendingDeliveries" ? pendingSample : maxInlineCount)
-  const count = (sql: SqlClient.SqlClient, name: CountedLimit, orgId: string) =>
-    name === "pendingDeliveries"
-      ? Effect.map(countPending(sql, orgId, maxShownCount), ({ pending }) => pending)
-      : countRows(sql, name, orgId, maxShownCount)
-
-  /** The amounts of an org, from its row with `columns`. */
-  const used = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, sampled: Sampled) {
-    const names: ReadonlyArray<CountedLimit> = [...countedNames, "pendingDeliveries"]
-    const counted = yield* Effect.forEach(names, (name) =>
-      Effect.map(
-        sampled[name] < sampleLimit(name) ? Effect.succeed(sampled[name]) : count(sql, name, sampled.orgId),
-        (n) => [name, n] as const,
-      ),
-    )
-    return { ...Object.fromEntries(counted), storedBytes: sampled.storedBytes } as unknown as OrgAmounts
-  })
-
-  /** Reads the row of an org with `columns`, and any other columns; `undefined` without such an org. */
-  const sample = (sql: SqlClient.SqlClient, orgId: string, others: Statement.Fragment) =>
-    Effect.map(sql<Sampled>`SELECT ${others}, ${columns(sql)} FROM orgs org WHERE id = ${orgId}`, ([row]) => row)
-
-  return { sample, used }
-})()
 
 /** Where names are: the table, the SQL of what a reader sees as the name, and the columns that may have the text. */
 const places: ReadonlyArray<{
