@@ -24,12 +24,7 @@ interface OrgWithUsage {
 }
 
 /** Changes of an org for its repository. */
-export interface OrgChanges {
-  readonly name?: string | undefined
-  readonly limits?: UpdateOrg["limits"] | undefined
-  readonly keyPrefix?: string | null | undefined
-  readonly retentionDays?: number | null | undefined
-  readonly strictEvents?: boolean | undefined
+export interface OrgChanges extends Omit<UpdateOrg, "owners"> {
   /** Replaces the owners. An owner that stays keeps the id that its runs have proved. */
   readonly owners?: ReadonlyArray<RepositoryOwner> | undefined
 }
