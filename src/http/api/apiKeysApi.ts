@@ -35,6 +35,9 @@ import { access, Authorization, GithubSignature, Idempotent } from "./access.ts"
 
 /** A proxy may send any method, and Envoy appends a path; the router gets a GET of this path. */
 export const authorizePath = "/api/v0/keys/authorize"
+export const validatePath = "/api/v0/keys/validate"
+/** Of the body of a validation. One has about 60, with 20 permissions up to 3 KiB. */
+export const maxValidateBytes = 4 * 1024
 
 /** The answer to a proxy: only headers, each for the upstream. */
 const Authorized = HttpApiSchema.WithHeaders(
@@ -196,13 +199,13 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
     })
       .middleware(Authorization)
       .annotateMerge(access.management.read("Show the usage of all API keys of an org", usageDescription)),
-    HttpApiEndpoint.post("validate", "/api/v0/keys/validate", {
+    HttpApiEndpoint.post("validate", validatePath, {
       payload: ValidateKey,
       success: ValidatedKey,
       error: [Unauthorized, Forbidden, IpNotAllowed, KeyLimitedWithRetryAfter],
     })
       .middleware(Authorization)
-      .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.kibibytes(4))
+      .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(maxValidateBytes))
       .annotateMerge(
         access.anyone.read(
           "Validate an API key",

@@ -4,7 +4,7 @@ import { authorizeQuery, type ValidatedKey, ValidateKey } from "../../domain/key
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"
 import { hasRepeatedName } from "../../domain/exactJson.ts"
 import { knownFieldsOnly } from "../api/responses.ts"
-import { authorizePath } from "../api/apiKeysApi.ts"
+import { authorizePath, maxValidateBytes, validatePath } from "../api/apiKeysApi.ts"
 import { keyIn, policyIn, upstreamHeaders } from "../proxyAuthorization.ts"
 import { administratorCheck } from "./Authorization.ts"
 import * as Credentials from "../credentials.ts"
@@ -19,13 +19,6 @@ export const none: HotPath = (_request, _response, pass) => pass()
 
 const json = new Set(["application/json", "application/json; charset=utf-8"])
 
-const path = "/api/v0/keys/validate"
-
-/**
- * In bytes. A validation has about 60, with 20 permissions up to 3 KiB. A larger body is passed on before it is read.
- */
-const maxValidateBodyBytes = 4096
-
 /** The body of a response. The definition's encoder would take longer than the rest of the validation. */
 const bodyOf = (answer: ValidatedKey) => {
   const { expiresAt } = answer
@@ -33,12 +26,13 @@ const bodyOf = (answer: ValidatedKey) => {
 }
 
 const mayBeHot = ({ method, url, headers }: IncomingMessage) =>
-  url === path &&
+  url === validatePath &&
   method === "POST" &&
   json.has(headers["content-type"]!) &&
   headers["content-encoding"] === undefined &&
   headers.expect === undefined &&
-  Number(headers["content-length"]) <= maxValidateBodyBytes
+  // A larger body is passed on before it is read.
+  Number(headers["content-length"]) <= maxValidateBytes
 
 const noBytes: Buffer = Buffer.alloc(0)
 
@@ -109,7 +103,7 @@ export const make: Effect.Effect<HotPath, never, Effect.Services<typeof administ
     const keys = yield* ApiKeys
     const isAdministrator = yield* administratorCheck
     const context = yield* Effect.context<never>()
-    const duration = series("POST", path, 200)
+    const duration = series("POST", validatePath, 200)
     const authorizeDuration = series("GET", authorizePath, 200)
     const policyOf = makePolicies()
 
