@@ -74,5 +74,5 @@ export const failureLimit = (error: string, limit = maxFailuresPerMinute) => {
   /** Takes a failure of an address that has just failed, or fails with `TooManyRequests` when it has used them up. */
   const take = (address: string) => Effect.andThen(check(address), record(address))
 
-  return { check, take }
+  return { take }
 }

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import type { RateLimit } from "#src/domain/keys/KeySettings.ts"
-import * as RateBucket from "#src/domain/keys/KeyCounter.ts"
+import * as RateBucket from "#src/domain/keys/RateBucket.ts"
 
 /** A bucket, and a function that returns how many of a number of uses at one time are within the limit. */
 const makeUses = (rateLimit: RateLimit) => {
