@@ -120,6 +120,7 @@ const take = (
     eventId: row.event_id,
     event: row.event,
     body: sentBody(endpoint?.settings.payload ?? "envelope", payload),
+    bytes: Buffer.byteLength(payload),
     headerNames: endpoint?.settings.headerNames ?? "webhook",
     batchMax: endpoint?.settings.batch?.max ?? null,
     attempts: row.attempts,

@@ -41,6 +41,8 @@ export interface ClaimedDelivery {
   readonly event: string
   /** What is signed and sent. */
   readonly body: string
+  /** The bytes of the event, which `body` is or is a part of. */
+  readonly bytes: number
   readonly headerNames: typeof HeaderNames.Type
   /** The most deliveries of its endpoint that a request has; `null`: each has its own. */
   readonly batchMax: number | null

@@ -325,9 +325,9 @@ const minWorthwhileClaim = ({ limits }: Slots) => limits.slots / 16
 const maxPrefetched = ({ limits }: Slots) => Math.ceil(limits.slots / 2)
 
 /** Adds the slot and the bytes of a delivery, or removes them with -1. */
-const occupy = (slots: Slots, { orgId, body }: ClaimedDelivery, sign: 1 | -1) => {
+const occupy = (slots: Slots, { orgId, bytes: size }: ClaimedDelivery, sign: 1 | -1) => {
   const org = slots.orgs.get(orgId) ?? { count: 0, bytes: 0 }
-  const bytes = sign * body.length
+  const bytes = sign * size
   slots.used += sign
   slots.usedBytes += bytes
   org.count += sign

@@ -84,12 +84,12 @@ const inRequests = (deliveries: ReadonlyArray<ClaimedDelivery>) => {
   const requests: Array<Array<ClaimedDelivery>> = []
   let bytes = 0
   for (const delivery of deliveries) {
-    bytes += delivery.body.length
+    bytes += delivery.bytes
     const last = requests.at(-1)
     if (last !== undefined && last.length < delivery.batchMax! && bytes <= maxRequestBytes) last.push(delivery)
     else {
       requests.push([delivery])
-      bytes = delivery.body.length
+      bytes = delivery.bytes
     }
   }
   return requests

@@ -72,7 +72,7 @@ const taken = (sql: Sql, { claimId, leaseUntil, limit }: Claim, at: Date) =>
       WHERE ctid = ANY(ARRAY(SELECT place FROM ranked WHERE is_chosen ORDER BY org_rank, due_at LIMIT ${limit}))
       RETURNING *
     ), claimed AS (
-      SELECT t.delivery_id AS id, t.org_id, w.id AS endpoint_id, t.lane, t.attempts, t.tries, t.event_id,
+      SELECT t.delivery_id AS id, t.org_id, w.id AS endpoint_id, t.lane, t.attempts, t.tries, t.event_id, t.bytes,
         CASE WHEN t.backlogged THEN ${microsOf(sql, "due_at")} END AS backlog_micros, w.url,
         w.secret,
         CASE WHEN w.previous_secret_until > ${at} THEN w.previous_secret END AS previous_secret,
@@ -241,6 +241,7 @@ interface ClaimedRow {
   readonly attempts: number
   readonly tries: number
   readonly event_id: string
+  readonly bytes: number
   /** The `due_at` of a delivery of the backlog, in microseconds; `null` at the head. */
   readonly backlog_micros: number | null
   /** These two are `null` for a callback. */
@@ -364,6 +365,7 @@ export const toClaimed = (
       eventId: row.event_id,
       event: ofEvent.type,
       body: sentBody(row.payload ?? "envelope", ofEvent.body),
+      bytes: row.bytes,
       headerNames: row.header_style ?? "webhook",
       batchMax: row.batch_max,
       attempts: row.attempts,

@@ -69,6 +69,7 @@ export const claims = (it: It) => {
       eventId: event_id,
       event: "job.completed",
       body: (yield* findDelivery(orgId, delivery_id)).payload,
+      bytes: Buffer.byteLength((yield* findDelivery(orgId, delivery_id)).payload),
       attempts: 0,
       attemptsSinceResend: 0,
       failingSince: null,

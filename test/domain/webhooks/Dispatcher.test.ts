@@ -20,6 +20,7 @@ const kept = (secret: string, owner = "endpoint") => ({ stored: JSON.stringify([
 const delivery: ClaimedDelivery = {
   headerNames: "webhook",
   batchMax: null,
+  bytes: 0,
   deliveryId: "01KAHBMKZ3D2X7S5QN8W4V6R9T",
   claimId: "claim",
   orgId: "o",

@@ -114,6 +114,7 @@ const play = (all: typeof Moves.Type) => {
           endpointId: null,
           lane: id,
           body: "x".repeat(10),
+          bytes: 10,
           failures: 0,
           failingSince: null,
         } as unknown as ClaimedDelivery)
@@ -202,7 +203,7 @@ it("lanes of several orgs start in turns", () => {
         orgId: lane[0],
         endpointId: lane,
         lane,
-        body: "",
+        body: "", bytes: 0,
         delayMillis: null,
       }) as unknown as ClaimedDelivery,
   )
@@ -222,7 +223,7 @@ it("a late lane with a limit per second loses the times that are over, and keeps
   const slots = makeSlots({ slots: max, bytes: maxBytes, laneCap, claimBatchSize: 20 })
   const deliveries = [0, 20, 40, 60, 80].map(
     (delayMillis, n) =>
-      ({ deliveryId: `d${n}`, orgId: "o", endpointId: "a", lane: "a", body: "", delayMillis }) as unknown,
+      ({ deliveryId: `d${n}`, orgId: "o", endpointId: "a", lane: "a", body: "", bytes: 0, delayMillis }) as unknown,
   ) as Array<ClaimedDelivery>
   const now = undefined as unknown as Claim["now"]
   const claim: Claim = { ...startClaim(slots)!, claimId: "c", now, leaseUntil: now }
@@ -242,7 +243,7 @@ it("a lane with a limit per second asks for another turn when one comes early", 
   const slots = makeSlots({ slots: max, bytes: maxBytes, laneCap, claimBatchSize: 20 })
   const deliveries = [0, 20].map(
     (delayMillis) =>
-      ({ deliveryId: `${delayMillis}`, orgId: "o", endpointId: "a", lane: "a", body: "", delayMillis }) as unknown,
+      ({ deliveryId: `${delayMillis}`, orgId: "o", endpointId: "a", lane: "a", body: "", bytes: 0, delayMillis }) as unknown,
   ) as Array<ClaimedDelivery>
   const now = undefined as unknown as Claim["now"]
   const claim: Claim = { ...startClaim(slots)!, claimId: "c", now, leaseUntil: now }
