@@ -1,6 +1,6 @@
 import { DateTime, Effect, Layer, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
-import type { NewJob, ReportOutcome, UniqueJob } from "#src/domain/jobs/JobRepository.ts"
+import type { NewJob, ReportResult, UniqueJob } from "#src/domain/jobs/JobRepository.ts"
 import {
   jobNotFailed,
   jobNotFound,
@@ -344,7 +344,7 @@ export const layer = Layer.effect(
             Effect.forEach(all, (outcome) =>
               Result.isFailure(outcome) && outcome.failure._tag === "Unavailable"
                 ? Effect.fail(outcome.failure)
-                : Effect.succeed(outcome as ReportOutcome),
+                : Effect.succeed(outcome as ReportResult),
             ),
           ),
         ),

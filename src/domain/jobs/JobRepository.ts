@@ -47,7 +47,7 @@ interface FoundJobs extends Found<Job> {
 }
 
 /** What became of a report. */
-export type ReportOutcome<Changed = ReportedChange> = Result.Result<Changed, NotFound | Conflict | LimitReached>
+export type ReportResult<Changed = ReportedChange> = Result.Result<Changed, NotFound | Conflict | LimitReached>
 
 /** A heartbeat of a running job. */
 interface Heartbeat {
@@ -71,7 +71,7 @@ export interface FinishedStep {
 }
 
 /** A change of a job. */
-type Change<A = void, E = never> = Effect.Effect<A, E | NotFound | Conflict | LimitReached | Unavailable>
+type ChangeEffect<A = void, E = never> = Effect.Effect<A, E | NotFound | Conflict | LimitReached | Unavailable>
 
 /** The jobs of orgs. */
 export class JobRepository extends Context.Service<
@@ -113,9 +113,9 @@ export class JobRepository extends Context.Service<
      * Extends the lease of a running job, and keeps lines that its worker has logged: the newest within their limit.
      * Fails with a `Conflict` when the job, or the attempt, is not running.
      */
-    readonly extendLease: (orgId: string, jobId: string, heartbeat: Heartbeat) => Change
+    readonly extendLease: (orgId: string, jobId: string, heartbeat: Heartbeat) => ChangeEffect
     /** Keeps the result of a finished step of a running job. A step of that name that is there stays as it is. */
-    readonly finishStep: (orgId: string, jobId: string, step: FinishedStep) => Change<void, InvalidRequest>
+    readonly finishStep: (orgId: string, jobId: string, step: FinishedStep) => ChangeEffect<void, InvalidRequest>
     /** The newest lines of a job, oldest first. */
     readonly lines: (orgId: string, jobId: string) => Effect.Effect<ReadonlyArray<JobLine>, NotFound | Unavailable>
     /**
@@ -123,12 +123,12 @@ export class JobRepository extends Context.Service<
      * it again, in one transaction. Fails with the `Conflict` of `decide`, and with `LimitReached` when the org has no
      * room for a long result or error.
      */
-    readonly report: (end: JobEnd, report: JobReport) => Change<ReportedChange>
+    readonly report: (end: JobEnd, report: JobReport) => ChangeEffect<ReportedChange>
     /** Makes reports about jobs of one org, each as `report` does by itself. Returns what became of each. */
     readonly reportAll: (
       orgId: string,
       reports: ReadonlyArray<{ readonly end: JobEnd; readonly report: JobReport }>,
-    ) => Effect.Effect<ReadonlyArray<ReportOutcome>, Unavailable>
+    ) => Effect.Effect<ReadonlyArray<ReportResult>, Unavailable>
     readonly find: (orgId: string, jobId: string) => Effect.Effect<JobDetail, NotFound | Unavailable>
     /** Jobs of the org, newest first. */
     readonly list: (orgId: string, filter: JobSweepFilter, page: Page) => Effect.Effect<FoundJobs, Unavailable>
@@ -138,7 +138,7 @@ export class JobRepository extends Context.Service<
      *
      * @param input replaces its input; `undefined` leaves it as it is
      */
-    readonly retry: (orgId: string, jobId: string, input: unknown, now: DateTime.Utc, entry: AuditEntry) => Change
+    readonly retry: (orgId: string, jobId: string, input: unknown, now: DateTime.Utc, entry: AuditEntry) => ChangeEffect
     /** Counts the jobs that a sweep would change, up to a limit; `isAll` says whether that is all. */
     readonly countSwept: (orgId: string, order: JobSweepOrder) => Effect.Effect<Counted, Unavailable>
     /** Starts a sweep, whose id is the target of the entry. Fails when the org has too many of them. */

@@ -98,15 +98,15 @@ const makeReport = Effect.gen(function* () {
       const ends = yield* Effect.forEach(reports, ({ jobId, report }) =>
         Effect.map(endOf(orgId, jobId), (end) => ({ end, report })),
       )
-      const outcomes = yield* repository.reportAll(orgId, ends)
-      for (const [n, outcome] of outcomes.entries()) {
-        if (Result.isSuccess(outcome)) tell(orgId, [reports[n]!.jobId], outcome.success.status)
+      const results = yield* repository.reportAll(orgId, ends)
+      for (const [n, result] of results.entries()) {
+        if (Result.isSuccess(result)) tell(orgId, [reports[n]!.jobId], result.success.status)
       }
       yield* wake(
         orgId,
-        outcomes.flatMap((outcome) => (Result.isSuccess(outcome) ? outcome.success : [])),
+        results.flatMap((result) => (Result.isSuccess(result) ? result.success : [])),
       )
-      return outcomes
+      return results
     }),
   }
 })

@@ -2,7 +2,7 @@ import { Effect, Layer, Result } from "effect"
 import { group } from "./group.ts"
 import { counted } from "../../domain/counted.ts"
 import { type CompletedJob, type FailJob, JobDetail, type JobStatus } from "../../domain/jobs/Job.ts"
-import type { CreatedJob, ReportOutcome } from "../../domain/jobs/JobRepository.ts"
+import type { CreatedJob, ReportResult } from "../../domain/jobs/JobRepository.ts"
 import type { ChangedJobs } from "../../domain/jobs/JobSweeps.ts"
 import { JobScheduleDetail } from "../../domain/jobs/JobSchedule.ts"
 import { JobSchedules } from "../../domain/jobs/JobSchedules.ts"
@@ -21,10 +21,10 @@ const created = ({ created, jobId }: CreatedJob) => ({
 const completed = (status: JobStatus | null) =>
   status === null ? "The job was completed before; nothing changed." : "The job is completed."
 
-const completedJob = (job_id: string, outcome: ReportOutcome): CompletedJob =>
-  Result.isSuccess(outcome)
-    ? { job_id, success: true, message: completed(outcome.success.status) }
-    : { job_id, success: false, message: outcome.failure.error, code: outcome.failure.code }
+const completedJob = (job_id: string, result: ReportResult): CompletedJob =>
+  Result.isSuccess(result)
+    ? { job_id, success: true, message: completed(result.success.status) }
+    : { job_id, success: false, message: result.failure.error, code: result.failure.code }
 
 /** The response of a change of one job, or of those that a filter selects. */
 const changed = (one: string, what: string) => (jobs: ChangedJobs | null) => {

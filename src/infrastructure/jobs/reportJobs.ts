@@ -14,7 +14,7 @@ import {
   withRetried,
 } from "../../domain/jobs/JobEnd.ts"
 import { maxLoggedAttempts, maxLoggedError } from "../../domain/jobs/Job.ts"
-import { jobNotFound, type ReportOutcome } from "../../domain/jobs/JobRepository.ts"
+import { jobNotFound, type ReportResult } from "../../domain/jobs/JobRepository.ts"
 import { jobEventBody, jobEventType } from "../../domain/webhooks/Event.ts"
 import { type Candidate, receivers } from "../../domain/webhooks/EventPatterns.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
@@ -54,17 +54,17 @@ export const make = Effect.gen(function* () {
   const random = yield* SecureRandom.SecureRandom
   const usage = yield* OrgUsage
   const bytes = yield* Limits.makeBytes
-  const count = (orgId: string, outcomes: ReadonlyMap<Reported, ReportOutcome<Written>>) => {
-    for (const outcome of outcomes.values()) if (Result.isSuccess(outcome)) usage.addBytes(orgId, outcome.success.bytes)
+  const count = (orgId: string, results: ReadonlyMap<Reported, ReportResult<Written>>) => {
+    for (const result of results.values()) if (Result.isSuccess(result)) usage.addBytes(orgId, result.success.bytes)
     usage.notePending(orgId)
   }
   const run =
-    (orgId: string): RunTogether<Reported, ReportOutcome<Written>> =>
+    (orgId: string): RunTogether<Reported, ReportResult<Written>> =>
     (all) =>
       bytes
         .growing(orgId, (mayGrow) =>
           // Counted here, because a shared statement goes on without the request.
-          Effect.tap(reportJobs(mayGrow, orgId, all), (outcomes) => Effect.sync(() => count(orgId, outcomes))),
+          Effect.tap(reportJobs(mayGrow, orgId, all), (results) => Effect.sync(() => count(orgId, results))),
         )
         .pipe(orUnavailable)
   const batchOf = yield* Batches.makeByOrg(
@@ -149,7 +149,7 @@ export const make = Effect.gen(function* () {
     orgId: string,
     reports: ReadonlyArray<Reported>,
   ) {
-    const outcomes = new Map<Reported, ReportOutcome<Written>>()
+    const results = new Map<Reported, ReportResult<Written>>()
     const missed = new Set<string>()
     let open = reports
     while (open.length > 0) {
@@ -173,15 +173,15 @@ export const make = Effect.gen(function* () {
         }
         const decision: Result.Result<JobDecision, NotFound | Conflict> =
           state === undefined ? Result.fail(jobNotFound()) : decide(state, reported.report, reported.end)
-        if (Result.isFailure(decision)) outcomes.set(reported, Result.fail(decision.failure))
-        else if (decision.success._tag === "Unchanged") outcomes.set(reported, Result.succeed(nothing))
+        if (Result.isFailure(decision)) results.set(reported, Result.fail(decision.failure))
+        else if (decision.success._tag === "Unchanged") results.set(reported, Result.succeed(nothing))
         else {
           // A report changes no finished job.
           const change = { end: reported.end, job: job!, decision: decision.success }
           const prepared = yield* prepare(random, change, candidates)
           if (mayGrow(textBytes(change), left, prepared.bytes)) changes.push(prepared)
           else
-            outcomes.set(
+            results.set(
               reported,
               Result.fail(yield* Effect.catchTag(bytes.refuse(orgId), "LimitReached", Effect.succeed)),
             )
@@ -189,11 +189,11 @@ export const make = Effect.gen(function* () {
       }
       if (changes.length > 0) {
         const written = yield* writeReports(orgId, changes, filtered)
-        for (const [jobId, done] of written) outcomes.set(ofJob.get(jobId)!, Result.succeed(done))
+        for (const [jobId, done] of written) results.set(ofJob.get(jobId)!, Result.succeed(done))
       }
-      open = open.filter((one) => !outcomes.has(one))
+      open = open.filter((one) => !results.has(one))
     }
-    return outcomes
+    return results
   })
 
   /** The table `asked`: a row for each change, in the order of the ids, which is the order of the locks. */
@@ -356,18 +356,18 @@ export const make = Effect.gen(function* () {
     report: (end: JobEnd, report: JobReport) => {
       const { orgId } = end
       const reported = { end, report }
-      const outcome = isShared(report)
+      const result = isShared(report)
         ? inBatch(sql, run(orgId), batchOf(orgId), reported)
         : Effect.map(run(orgId)([reported]), (found) => found.get(reported))
-      return Effect.flatMap(outcome, (written) => Effect.fromResult(written!))
+      return Effect.flatMap(result, (written) => Effect.fromResult(written!))
     },
 
     reportAll: (orgId: string, reports: ReadonlyArray<Reported>) =>
       Effect.map(
         Effect.forEach(Arr.chunksOf(reports, maxReportsOfBatch), (some) => Effect.uninterruptible(run(orgId)(some))),
         (found) => {
-          const outcomes = new Map(found.flatMap((some) => [...some]))
-          return reports.map((reported) => outcomes.get(reported)!)
+          const results = new Map(found.flatMap((some) => [...some]))
+          return reports.map((reported) => results.get(reported)!)
         },
       ),
   }
