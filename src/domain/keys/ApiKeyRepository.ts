@@ -5,9 +5,8 @@ import type { OrgScope } from "../Principal.ts"
 import { Conflict, type InvalidRequest, LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { Found, Page, Search } from "../Page.ts"
 import type { AllowedNetworks } from "./AllowedIps.ts"
-import type { KeySettings, RateLimit, SettingsChange } from "./KeySettings.ts"
+import type { HolderKeys, KeySettings, RateLimit, SettingsChange } from "./KeySettings.ts"
 import type { Metadata } from "../Schemas.ts"
-import type { HolderKeys } from "./KeySettings.ts"
 import type { PermissionSet } from "./Permission.ts"
 
 /** Returns the SHA-256 of a key in lower-case hex. The service stores and finds keys by it. */

@@ -18,7 +18,9 @@ import {
   CreatedApiKey,
   CreateOrgKey,
   CreateProjectKey,
+  ExchangeKey,
   keyFilters,
+  KeyToken,
   RotateKey,
   UpdateKey,
   ValidatedKey,
@@ -26,7 +28,6 @@ import {
 } from "../../domain/keys/ApiKey.ts"
 import { UsageInterval, usageQuery } from "../../domain/keys/KeyUsage.ts"
 import { ImportedKeys, ImportKeys } from "../../domain/keys/ImportKeys.ts"
-import { ExchangeKey, KeyToken } from "../../domain/keys/ApiKey.ts"
 import { RoleName } from "../../domain/keys/KeySettings.ts"
 import { PutRole, Role, RoleList } from "../../domain/keys/Roles.ts"
 import { ReportedTokens, TokenLabel } from "../../domain/keys/LeakedKeys.ts"

@@ -5,7 +5,6 @@ import { SqlClient } from "effect/sql"
 import { counted } from "../../domain/counted.ts"
 import * as Migrations from "../database/Migrations.ts"
 import * as PostgresDatabase from "../database/PostgresDatabase.ts"
-import { describeSqlError } from "../database/PostgresDatabase.ts"
 import { type Check, clockCheck, fail, inBytes, ok, warn } from "./Check.ts"
 import { texts } from "../database/fragments.ts"
 import { databaseBytes } from "../database/Database.ts"
@@ -51,7 +50,7 @@ const checkNotifications = (url: Redacted.Redacted<string>, sql: SqlClient.SqlCl
       Effect.succeed(
         fail(
           "notifications",
-          describeSqlError(error),
+          PostgresDatabase.describeSqlError(error),
           "set LISTEN_URL, or DATABASE_URL without it, to PostgreSQL itself or to a pooler in session mode",
         ),
       ),
@@ -109,7 +108,7 @@ const checkNode = (
     Effect.scoped,
     Effect.timeout("5 seconds"),
     Effect.catchTags({
-      SqlError: (error) => Effect.succeed([cannot(describeSqlError(error))]),
+      SqlError: (error) => Effect.succeed([cannot(PostgresDatabase.describeSqlError(error))]),
       TimeoutError: () => Effect.succeed([cannot("no response within 5 seconds")]),
     }),
   )
@@ -164,7 +163,7 @@ export const checkPostgres = (
     Effect.scoped,
     Effect.timeout("20 seconds"),
     Effect.catchTags({
-      SqlError: (error) => Effect.succeed([cannotBeUsed(describeSqlError(error))]),
+      SqlError: (error) => Effect.succeed([cannotBeUsed(PostgresDatabase.describeSqlError(error))]),
       TimeoutError: () => Effect.succeed([cannotBeUsed("no response within 20 seconds")]),
     }),
     Effect.provide(Reactivity.layer),

@@ -7,11 +7,9 @@ import { type DatabaseState, DatabaseSize, Readiness } from "../../domain/activi
 import { parseDatabaseUrl } from "./DatabaseUrl.ts"
 import { connectionsMax, isTransient, orUnavailable } from "./orUnavailable.ts"
 import * as EmbeddedDatabase from "./embedded/EmbeddedDatabase.ts"
-import { maintenance } from "./embedded/EmbeddedDatabase.ts"
 import * as Migrations from "./Migrations.ts"
 import * as Nodes from "./Nodes.ts"
 import * as Notifications from "./Notifications.ts"
-import { describeSqlError } from "./PostgresDatabase.ts"
 import * as PostgresDatabase from "./PostgresDatabase.ts"
 import { StartupError } from "../StartupError.ts"
 
@@ -104,7 +102,7 @@ const embedded = Effect.fn("Database.embedded")(function* (dataDir: string) {
   const database = yield* EmbeddedDatabase.make(dataDir)
   const sql = yield* embeddedClient(database).pipe(cannotStart("DATA_DIR"))
   yield* Migrations.migrate.pipe(Effect.provideService(SqlClient.SqlClient, sql), cannotStart("DATA_DIR"))
-  yield* maintenance.pipe(Effect.provideService(SqlClient.SqlClient, sql), Effect.forkScoped)
+  yield* EmbeddedDatabase.maintenance.pipe(Effect.provideService(SqlClient.SqlClient, sql), Effect.forkScoped)
 
   return yield* provide("embedded", sql, Notifications.make(embeddedSubscriptions(database, sql)))
 })
@@ -121,7 +119,7 @@ const postgres = Effect.fn("Database.postgres")(function* (
     Effect.scoped,
     // A service that starts together with PostgreSQL is often ready before it.
     Effect.tapError((error) => {
-      const fault = SqlError.isSqlError(error) ? describeSqlError(error) : error.message
+      const fault = SqlError.isSqlError(error) ? PostgresDatabase.describeSqlError(error) : error.message
       const at = Result.match(parseDatabaseUrl(Redacted.value(url)), {
         onSuccess: ({ name }) => ` at ${name}`,
         onFailure: () => "",
@@ -229,7 +227,7 @@ const cannotStart =
     Effect.mapError(effect, (error) =>
       SqlError.isSqlError(error)
         ? new StartupError({
-            message: `Cannot use the database of ${variable}: ${describeSqlError(error)}. Correct ${variable}, or run gatehouse doctor`,
+            message: `Cannot use the database of ${variable}: ${PostgresDatabase.describeSqlError(error)}. Correct ${variable}, or run gatehouse doctor`,
             cause: error,
           })
         : (error as Exclude<E, SqlError.SqlError>),

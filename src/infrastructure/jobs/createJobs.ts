@@ -5,7 +5,6 @@ import type { JobStatus } from "../../domain/jobs/Job.ts"
 import type { CreatedJob, NewJob, UniqueJob } from "../../domain/jobs/JobRepository.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import * as Batches from "../database/Batches.ts"
-import { inBatch, orAlone, type RunTogether } from "../database/Batches.ts"
 import { date, dateOrNull, idAt, isOfOrg, texts, toJsonText } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
@@ -76,14 +75,14 @@ export const make = Effect.gen(function* () {
   const usage = yield* OrgUsage
   const limit = yield* Limits.make("unfinishedJobs")
   const bytes = yield* Limits.makeBytes
-  const together: RunTogether<Insert, ReadonlyArray<string>> = (all) =>
+  const together: Batches.RunTogether<Insert, ReadonlyArray<string>> = (all) =>
     insertRows(all).pipe(
       orUnavailable,
       Effect.map(
         (ids) => new Map(all.filter(({ job }) => ids.has(job.jobId)).map((one) => [one, [one.job.jobId]] as const)),
       ),
     )
-  const batch = yield* Batches.make(orAlone(together), maxJobs)
+  const batch = yield* Batches.make(Batches.orAlone(together), maxJobs)
 
   /**
    * Inserts jobs in one statement; returns the ids of those that it has inserted: not those whose key is taken, nor
@@ -203,7 +202,7 @@ export const make = Effect.gen(function* () {
     const isShared = isKeyless && jobs.length === 1 && (inputs[0]?.length ?? 0) <= maxSharedLength
     const insert = (beside: Limits.Beside) => {
       const all = jobs.map((job, n) => ({ job, input: inputs[n]!, beside }))
-      if (isShared) return inBatch(sql, together, batch, all[0]!)
+      if (isShared) return Batches.inBatch(sql, together, batch, all[0]!)
       if (unique === null) return orUnavailable(insertTogether(all))
       const alone = insertUnique(all[0]!, unique)
       return orUnavailable(Effect.map(alone, (id) => (id === undefined ? undefined : [id])))

@@ -41,7 +41,6 @@ import * as ReportJobs from "./reportJobs.ts"
 import * as JobSweeps from "./sweepJobs.ts"
 import * as Workflows from "./workflowsSql.ts"
 import { queueOf } from "./countJobs.ts"
-import { decodeClaims, prioritiesOf, spareCandidates, unkeyedOf, withoutPriority } from "./workflowsSql.ts"
 import { type JobLook, jobPositions, type JobReads, maxLookedJobs, type QueuedJob } from "./jobPositions.ts"
 import { JobSchedules } from "../../domain/jobs/JobSchedules.ts"
 import { Jobs } from "../../domain/jobs/Jobs.ts"
@@ -117,13 +116,13 @@ export const layer = Layer.effect(
       const begun = yield* nowMillis
       const rows = yield* claimJobs(orgId, claim, positions.reads(orgId, workflows))
       if (limits.remember(orgId, claim.workflows, rows[0]?.job_id === null)) return undefined
-      const jobs = yield* decodeClaims(Effect.succeed(rows))
+      const jobs = yield* Workflows.decodeClaims(Effect.succeed(rows))
       const found = jobs.map(({ job_id, priority, workflow }) => ({ id: job_id, priority, workflow }))
       const ended = yield* nowMillis
       for (const workflow of positions.claimed(orgId, workflows, found, ended - begun, ended)) {
         yield* Effect.forkIn(look(orgId, workflow), scope)
       }
-      return jobs.map(withoutPriority)
+      return jobs.map(Workflows.withoutPriority)
     })
     const claim = Effect.fnUntraced(function* (orgId: string, claim: JobClaim) {
       const isKnown = limits.isKnown(orgId, claim.workflows)
@@ -224,11 +223,11 @@ export const layer = Layer.effect(
       // The indexes of the queue have the org in this form, and no others do: a plan that expects few queued jobs would
       // otherwise read all of them by their status, and sort them.
       const queued = sql`${Workflows.queuedOf(sql, orgId)} AND NOT (SELECT "isLimited" FROM state)`
-      const candidates = limit + spareCandidates
+      const candidates = limit + Workflows.spareCandidates
       if (reads !== undefined) {
         // The heads of each workflow and priority from their positions on, the highest priority first, and the jobs
         // before them.
-        const ofQueue = workflows === undefined ? sql`priority >= -100` : unkeyedOf(sql, sql`asked.workflow`)
+        const ofQueue = workflows === undefined ? sql`priority >= -100` : Workflows.unkeyedOf(sql, sql`asked.workflow`)
         return sql`
           SELECT job.* FROM (
             SELECT id FROM (
@@ -254,7 +253,7 @@ export const layer = Layer.effect(
       const [workflow, ...others] = workflows ?? []
       if (workflow === undefined || others.length === 0) {
         // The last condition is true of every job: it allows only the index in the order of the claim.
-        const ofQueue = workflow === undefined ? sql`priority >= -100` : unkeyedOf(sql, sql`${workflow}`)
+        const ofQueue = workflow === undefined ? sql`priority >= -100` : Workflows.unkeyedOf(sql, sql`${workflow}`)
         return sql`
           SELECT ${columns} FROM jobs WHERE ${queued} AND ${ofQueue}
           ORDER BY priority DESC, id LIMIT ${limit} FOR UPDATE SKIP LOCKED`
@@ -264,7 +263,7 @@ export const layer = Layer.effect(
       return sql`
         SELECT job.* FROM (
           SELECT head.id FROM unnest(${texts(workflows!)}) AS asked (workflow) CROSS JOIN LATERAL (
-            SELECT id, priority FROM jobs WHERE ${queued} AND ${unkeyedOf(sql, sql`asked.workflow`)}
+            SELECT id, priority FROM jobs WHERE ${queued} AND ${Workflows.unkeyedOf(sql, sql`asked.workflow`)}
             ORDER BY priority DESC, id LIMIT ${candidates}
           ) AS head ORDER BY head.priority DESC, head.id LIMIT ${candidates}
         ) AS candidate CROSS JOIN LATERAL (
@@ -298,10 +297,10 @@ export const layer = Layer.effect(
      */
     const lookAtQueue = Effect.fnUntraced(function* (orgId: string, workflow: string | null) {
       const at = yield* Clock.currentTimeMillis
-      const ofQueue = workflow === null ? sql`priority >= -100` : unkeyedOf(sql, sql`${workflow}`)
+      const ofQueue = workflow === null ? sql`priority >= -100` : Workflows.unkeyedOf(sql, sql`${workflow}`)
       const queued = sql`${isOfOrg(sql, orgId)} AND status = 'queued' AND NOT delayed AND ${ofQueue}`
       const [row] = yield* sql<{ heads: JobLook["heads"] | null; took: number }>`
-        WITH RECURSIVE ${prioritiesOf(sql, queued)}, found AS MATERIALIZED (
+        WITH RECURSIVE ${Workflows.prioritiesOf(sql, queued)}, found AS MATERIALIZED (
           SELECT json_agg(json_build_array(p.priority, ARRAY(
             SELECT id FROM jobs WHERE ${queued} AND priority = p.priority ORDER BY id LIMIT ${maxLookedJobs}
           ))) AS heads FROM priorities p WHERE p.priority <= 100

@@ -20,7 +20,6 @@ import { type Candidate, receivers } from "../../domain/webhooks/EventPatterns.t
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import * as Batches from "../database/Batches.ts"
 import { date, integers, isOfOrg, texts, times, toJsonText } from "../database/fragments.ts"
-import { inBatch, orAlone, type RunTogether } from "../database/Batches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/enforceLimits.ts"
@@ -59,7 +58,7 @@ export const make = Effect.gen(function* () {
     usage.notePending(orgId)
   }
   const run =
-    (orgId: string): RunTogether<Reported, ReportResult<Written>> =>
+    (orgId: string): Batches.RunTogether<Reported, ReportResult<Written>> =>
     (all) =>
       bytes
         .growing(orgId, (mayGrow) =>
@@ -68,7 +67,7 @@ export const make = Effect.gen(function* () {
         )
         .pipe(orUnavailable)
   const batchOf = yield* Batches.makeByOrg(
-    (orgId, all: ReadonlyArray<Reported>) => orAlone(run(orgId))(all),
+    (orgId, all: ReadonlyArray<Reported>) => Batches.orAlone(run(orgId))(all),
     maxReports,
   )
 
@@ -357,7 +356,7 @@ export const make = Effect.gen(function* () {
       const { orgId } = end
       const reported = { end, report }
       const result = isShared(report)
-        ? inBatch(sql, run(orgId), batchOf(orgId), reported)
+        ? Batches.inBatch(sql, run(orgId), batchOf(orgId), reported)
         : Effect.map(run(orgId)([reported]), (found) => found.get(reported))
       return Effect.flatMap(result, (written) => Effect.fromResult(written!))
     },

@@ -7,7 +7,6 @@ import { distribute, nextToServe } from "../../domain/jobs/ClaimJobs.ts"
 import { maxWorkflows, tooManyWorkflows, Workflow, workflowNotFound } from "../../domain/jobs/WorkflowSettings.ts"
 import { audited } from "../audit/audited.ts"
 import * as Batches from "../database/Batches.ts"
-import { inBatch, orAlone, type RunTogether } from "../database/Batches.ts"
 import { date, decodeRows, isOfOrg, JsonText, texts, Time, withinBytes } from "../database/fragments.ts"
 import { oneAtATime } from "../database/boundedTransactions.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
@@ -210,7 +209,7 @@ export const makeClaims = Effect.gen(function* () {
   })
 
   const run =
-    (orgId: string): RunTogether<JobClaim, ReadonlyArray<ClaimRow>> =>
+    (orgId: string): Batches.RunTogether<JobClaim, ReadonlyArray<ClaimRow>> =>
     (all) =>
       Effect.gen(function* () {
         const claimed = new Map<JobClaim, ReadonlyArray<ClaimRow>>()
@@ -229,7 +228,7 @@ export const makeClaims = Effect.gen(function* () {
       }).pipe(orUnavailable)
   // One statement at a time: the next one serves all claims that have come meanwhile.
   const batchOf = yield* Batches.makeByOrg(
-    (orgId, all: ReadonlyArray<JobClaim>) => orAlone(run(orgId))(all),
+    (orgId, all: ReadonlyArray<JobClaim>) => Batches.orAlone(run(orgId))(all),
     maxTogether,
     1,
   )
@@ -241,7 +240,7 @@ export const makeClaims = Effect.gen(function* () {
     remember,
     // Decoded by each claim, so that the next statement does not wait for it.
     claim: (orgId: string, claim: JobClaim) =>
-      inBatch(sql, run(orgId), batchOf(orgId), claim).pipe(
+      Batches.inBatch(sql, run(orgId), batchOf(orgId), claim).pipe(
         Effect.flatMap((rows) => decodeClaims(Effect.succeed(rows ?? []))),
         Effect.map((jobs) => jobs.map(withoutPriority)),
       ),

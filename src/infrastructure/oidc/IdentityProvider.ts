@@ -86,7 +86,7 @@ export const layer = ({ clientId, clientSecret, issuer, redirectUri }: ProviderS
         ).pipe(
           Effect.flatMap(decodeTokens),
           Effect.catchTag("SchemaError", () =>
-            Effect.fail(new OidcKeys.KeysUnavailable({ reason: "what the token endpoint says has no id_token" })),
+            Effect.fail(new PublishedKeys.KeysUnavailable({ reason: "what the token endpoint says has no id_token" })),
           ),
           PublishedKeys.bounded,
           Effect.catchCause((cause) => Effect.fail(failed(`no id token: ${PublishedKeys.reasonOf(cause)}`))),

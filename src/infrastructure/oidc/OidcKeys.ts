@@ -3,9 +3,6 @@ import { type CryptoKey, importJWK, type JWK } from "jose"
 import type { HttpClient } from "effect/http"
 import { keysPath } from "../../domain/deployments/providers/knownProviders.ts"
 import * as PublishedKeys from "../net/PublishedKeys.ts"
-import { fetchText, KeysUnavailable } from "../net/PublishedKeys.ts"
-
-export { KeysUnavailable } from "../net/PublishedKeys.ts"
 
 /** A JWK Set (RFC 7517, section 5). As the RFC says, members that are not a usable key are ignored. */
 const JwkSet = Schema.fromJsonString(Schema.Struct({ keys: Schema.Array(Schema.Unknown) }))
@@ -88,15 +85,15 @@ export const discover = Effect.fnUntraced(function* <A extends typeof Discovery.
   schema: Schema.Codec<A, unknown>,
 ) {
   const document = `${baseOf(issuer)}/.well-known/openid-configuration`
-  const text = yield* fetchText(client, document)
+  const text = yield* PublishedKeys.fetchText(client, document)
   const found = yield* Schema.decodeUnknownEffect(Schema.fromJsonString(schema))(text).pipe(
-    Effect.mapError(() => new KeysUnavailable({ reason: `${document} is no JSON with issuer and jwks_uri` })),
+    Effect.mapError(() => new PublishedKeys.KeysUnavailable({ reason: `${document} is no JSON with issuer and jwks_uri` })),
   )
   if (found.issuer !== issuer)
-    return yield* new KeysUnavailable({ reason: `${document} is of the issuer ${found.issuer.slice(0, 200)}` })
+    return yield* new PublishedKeys.KeysUnavailable({ reason: `${document} is of the issuer ${found.issuer.slice(0, 200)}` })
   const unsafe = Object.entries(found).find(([name, url]) => /_(uri|endpoint)$/.test(name) && !isSafe(url, issuer))
   if (unsafe !== undefined)
-    return yield* new KeysUnavailable({ reason: `${unsafe[0]} of ${document} must be an https URL` })
+    return yield* new PublishedKeys.KeysUnavailable({ reason: `${unsafe[0]} of ${document} must be an https URL` })
   return found
 })
 
@@ -129,7 +126,7 @@ export const make = Effect.fnUntraced(function* (source: KeySource, algorithms: 
     what: "OIDC keys",
     read: (client) =>
       keysUrl(client, source).pipe(
-        Effect.flatMap((url) => fetchText(client, url)),
+        Effect.flatMap((url) => PublishedKeys.fetchText(client, url)),
         Effect.flatMap((text) => parseKeys(text, algorithms)),
       ),
   })

@@ -1,7 +1,7 @@
 import { Clock, Effect, Option } from "effect"
 import { base64url, type CryptoKey, decodeProtectedHeader, errors, jwtVerify, type JWTPayload } from "jose"
 import { Unauthorized, Unavailable } from "../../domain/Errors.ts"
-import type { KeysUnavailable } from "./OidcKeys.ts"
+import type { KeysUnavailable } from "../net/PublishedKeys.ts"
 
 /** Whose tokens are accepted, and for whom. */
 interface TrustedIssuer {

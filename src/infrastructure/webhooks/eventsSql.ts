@@ -10,7 +10,6 @@ import { topicsOf } from "../../domain/webhooks/EventPatterns.ts"
 import { byteLength, rowCost } from "../../domain/orgs/StoredBytes.ts"
 import * as Batches from "../database/Batches.ts"
 import { afterCursor, decodeRows, texts, Time, times } from "../database/fragments.ts"
-import { inBatch, orAlone, type RunTogether } from "../database/Batches.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import * as Limits from "../orgs/enforceLimits.ts"
@@ -203,7 +202,7 @@ const make = Effect.fnUntraced(function* (
   bytes: Limits.StoredBytes,
   usage: OrgUsage["Service"],
 ) {
-  const insert: RunTogether<Wanted, Inserted> = (all) =>
+  const insert: Batches.RunTogether<Wanted, Inserted> = (all) =>
     counted(
       usage,
       all,
@@ -216,12 +215,12 @@ const make = Effect.fnUntraced(function* (
         return new Map(all.map((wanted) => [wanted, own(wanted)]))
       }),
     )
-  const batch = yield* Batches.make(orAlone(insert), maxPublishesPerBatch)
+  const batch = yield* Batches.make(Batches.orAlone(insert), maxPublishesPerBatch)
 
   const insertOne = (wanted: Wanted) =>
     (wanted.events.length > 1
       ? Effect.map(insert([wanted]), (found) => found.get(wanted))
-      : inBatch(sql, insert, batch, wanted)
+      : Batches.inBatch(sql, insert, batch, wanted)
     ).pipe(Effect.map((inserted) => inserted!))
 
   /** The ids of a request's events; `undefined` when one is neither inserted nor found. */

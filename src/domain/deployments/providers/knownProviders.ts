@@ -1,8 +1,7 @@
 import { Result, Schema } from "effect"
 import type { Unauthorized } from "../../Errors.ts"
 import type { ClaimedRun, ReadRun } from "../CiRun.ts"
-import type { PinFault } from "../../projects/RepositoryLink.ts"
-import type { Pins } from "../../projects/RepositoryLink.ts"
+import type { PinFault, Pins } from "../../projects/RepositoryLink.ts"
 import * as Claims from "./claimReaders.ts"
 
 /** A UUID of Bitbucket, which its tokens write in braces. */
