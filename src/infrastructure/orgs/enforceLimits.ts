@@ -42,7 +42,10 @@ export interface Beside {
   readonly rows: number
   readonly bytes: number
 }
-/** Of what is decided already: it fits whatever the limit. */
+/**
+ * Of what is decided already: it fits whatever the limit. Nothing else is below zero, which tells it to a statement for
+ * many orgs.
+ */
 const decided: Beside = { rows: -1e15, bytes: -1e15 }
 
 /** What an org has left. */
