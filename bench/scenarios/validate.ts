@@ -1,6 +1,5 @@
-import { writeFileSync } from "node:fs"
 import { join } from "node:path"
-import { readFileSync } from "node:fs"
+import { readFileSync, writeFileSync } from "node:fs"
 import { type LoadRequest, prepareLoad } from "../support/load.ts"
 import { startPeer } from "../support/peer.ts"
 import { folder, startPostgres } from "../support/postgres.ts"

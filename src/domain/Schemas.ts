@@ -113,7 +113,7 @@ const hasPlainYear = (time: DateTime.DateTime) => /^\d{4}-/.test(DateTime.format
 export const earliestTime = DateTime.makeUnsafe("0000-01-01T00:00:00.000Z")
 
 /** What a time must be. */
-export const expectedTime = "an ISO 8601 time with a zone, as in 2026-11-20T17:00:00.000Z"
+const expectedTime = "an ISO 8601 time with a zone, as in 2026-11-20T17:00:00.000Z"
 
 /** A point in time: ISO 8601 with a zone in requests, UTC with milliseconds in responses. */
 export const Timestamp = Schema.String.annotate({

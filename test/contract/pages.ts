@@ -10,11 +10,20 @@ import type { Found, Page } from "#src/domain/Page.ts"
 import { ProjectRepository } from "#src/domain/projects/Projects.ts"
 import { defaultSettings, WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { insertSchedule } from "./jobs/schedules.ts"
-import type { It as PlatformIt } from "./support.ts"
-import { everyOrg, insertOrg, insertProject, newEntry, newId, newKey, oneOrg, push } from "./support.ts"
-import { newRepository, register } from "./support.ts"
-import type { It } from "./webhooks/webhookSupport.ts"
-import { completed, epoch, failed, finish, insertJob, plus } from "./webhooks/webhookSupport.ts"
+import {
+  everyOrg,
+  insertOrg,
+  insertProject,
+  type It as PlatformIt,
+  newEntry,
+  newId,
+  newKey,
+  newRepository,
+  oneOrg,
+  push,
+  register,
+} from "./support.ts"
+import { completed, epoch, failed, finish, insertJob, type It, plus } from "./webhooks/webhookSupport.ts"
 
 const MiB = 1024 * 1024
 /** Two of these fit into 4 MiB, three do not. */

@@ -18,9 +18,10 @@ import {
   newId,
   newKey,
   newRepository,
+  noRows,
   push,
+  register,
 } from "./support.ts"
-import { noRows, register } from "./support.ts"
 
 const keys: typeof ApiKeyRepository.use = (use) => ApiKeyRepository.use(use)
 const update = (projectId: string, changes: UpdateProject) =>

@@ -1,16 +1,17 @@
 import { DateTime, Effect, Layer } from "effect"
 import type { ApiKey, KeyState } from "#src/domain/keys/ApiKey.ts"
 import { AllowedNetworks } from "#src/domain/keys/AllowedIps.ts"
-import type { KeyGrant, NewApiKey } from "#src/domain/keys/ApiKeyRepository.ts"
 import {
   ApiKeyRepository,
   type Holder,
   holderLimitReached,
   keyExpired,
+  type KeyGrant,
   keyLeaked,
   keyNotFound,
   keyReplaced,
   mayAddKey,
+  type NewApiKey,
   noCredits,
 } from "#src/domain/keys/ApiKeyRepository.ts"
 import { Conflict, InvalidRequest } from "#src/domain/Errors.ts"

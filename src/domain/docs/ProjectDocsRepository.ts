@@ -1,5 +1,4 @@
-import type { DateTime } from "effect"
-import { Context, type Effect } from "effect"
+import { Context, type DateTime, type Effect } from "effect"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import type { Page } from "./DocsPassages.ts"
 import { type LimitReached, NotFound, type Unavailable } from "../Errors.ts"

@@ -6,7 +6,6 @@ import { currentHolder, managedScope, orgNotFound, OrgScope, requireAdministrato
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import { AuditLog } from "../audit/AuditLog.ts"
 import { OrgRepository } from "../orgs/Orgs.ts"
-import type { HolderKeys } from "./KeySettings.ts"
 import {
   type ApiKey,
   type CreateOrgKey,
@@ -24,7 +23,7 @@ import { bytesOf, type ImportKeys, type KeyToImport } from "./ImportKeys.ts"
 import { KeyMemory } from "../KeyMemory.ts"
 import { withoutUndefined } from "../withoutUndefined.ts"
 import { makeRoleCheck } from "./Roles.ts"
-import { defaultSettings, type SettingsChange, settingsChange } from "./KeySettings.ts"
+import { defaultSettings, type HolderKeys, settingsChange, type SettingsChange } from "./KeySettings.ts"
 import { PermissionSet } from "./Permission.ts"
 
 const isoOrNull = (time: DateTime.Utc | null) => (time === null ? null : DateTime.formatIso(time))

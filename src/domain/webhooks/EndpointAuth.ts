@@ -74,11 +74,11 @@ const faultOf = (auth: Fields) => {
   const surplus = Object.keys(auth).find((name) => !allowed.includes(name))
   return surplus === undefined ? undefined : `of type ${auth.type} takes no ${surplus}`
 }
-const notInJsonSchema = { toJsonSchema: () => [{}, true] } as const
+const approximate: Schema.Annotations.Filter = { toJsonSchema: () => [{}, true] }
 
 /** How the requests to an endpoint are authorized, beside their signature. One object in the OpenAPI document. */
-export const EndpointAuth = Fields.check(Schema.makeFilter(faultOf, notInJsonSchema))
-  .pipe(Schema.refine((auth): auth is AuthOf<"oauth2"> | AuthOf<"mtls"> => faultOf(auth) === undefined, notInJsonSchema))
+export const EndpointAuth = Fields.check(Schema.makeFilter(faultOf, approximate))
+  .pipe(Schema.refine((auth): auth is AuthOf<"oauth2"> | AuthOf<"mtls"> => faultOf(auth) === undefined, approximate))
   .annotate({
     description: aboutAuth,
     examples: [

@@ -87,10 +87,14 @@ export const discover = Effect.fnUntraced(function* <A extends typeof Discovery.
   const document = `${baseOf(issuer)}/.well-known/openid-configuration`
   const text = yield* PublishedKeys.fetchText(client, document)
   const found = yield* Schema.decodeUnknownEffect(Schema.fromJsonString(schema))(text).pipe(
-    Effect.mapError(() => new PublishedKeys.KeysUnavailable({ reason: `${document} is no JSON with issuer and jwks_uri` })),
+    Effect.mapError(
+      () => new PublishedKeys.KeysUnavailable({ reason: `${document} is no JSON with issuer and jwks_uri` }),
+    ),
   )
   if (found.issuer !== issuer)
-    return yield* new PublishedKeys.KeysUnavailable({ reason: `${document} is of the issuer ${found.issuer.slice(0, 200)}` })
+    return yield* new PublishedKeys.KeysUnavailable({
+      reason: `${document} is of the issuer ${found.issuer.slice(0, 200)}`,
+    })
   const unsafe = Object.entries(found).find(([name, url]) => /_(uri|endpoint)$/.test(name) && !isSafe(url, issuer))
   if (unsafe !== undefined)
     return yield* new PublishedKeys.KeysUnavailable({ reason: `${unsafe[0]} of ${document} must be an https URL` })

@@ -302,9 +302,7 @@ const used = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, sampled: Sam
   const { orgId, pendingDeliveries, storedBytes } = sampled
   const counted = yield* Effect.all(
     Record.map(countedRows, (_, name) =>
-      sampled[name] < maxInlineCount
-        ? Effect.succeed(sampled[name])
-        : countRows(sql, name, orgId, maxShownCount),
+      sampled[name] < maxInlineCount ? Effect.succeed(sampled[name]) : countRows(sql, name, orgId, maxShownCount),
     ),
   )
   const pending =

@@ -17,15 +17,16 @@ import {
   deliveriesOf,
   epoch,
   failed,
-  findJob,
   failExpired,
+  findJob,
   finish,
   heartbeat,
   insertEndpoint,
   insertJob,
+  jobsOf,
+  plus,
   report,
 } from "../webhooks/webhookSupport.ts"
-import { jobsOf, plus } from "../webhooks/webhookSupport.ts"
 
 /**
  * Promise (Retries and batches of jobs): A canceled job makes no event, and no claim takes it, whatever comes at the

@@ -1,10 +1,19 @@
 import { assert } from "@effect/vitest"
-import type { DateTime } from "effect"
-import { Effect } from "effect"
+import { type DateTime, Effect } from "effect"
 import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
-import type { It } from "./webhookSupport.ts"
-import { attempt, claim, claimOne, deliveriesOf, epoch, insertReceiver, leaseSeconds } from "./webhookSupport.ts"
-import { plus, record, release } from "./webhookSupport.ts"
+import {
+  attempt,
+  claim,
+  claimOne,
+  deliveriesOf,
+  epoch,
+  insertReceiver,
+  type It,
+  leaseSeconds,
+  plus,
+  record,
+  release,
+} from "./webhookSupport.ts"
 
 /**
  * Corrects times after the clock stepped back to `now`, with leases of a minute. Rows of earlier tests are corrected

@@ -17,10 +17,16 @@ import {
   finish,
   insertEndpoint,
   insertJob,
+  insertReceiver,
+  plus,
   publish,
+  record,
+  recover,
+  removeEndpoint,
+  retry,
+  statesOf,
+  updateEndpoint,
 } from "./webhookSupport.ts"
-import { insertReceiver, plus, record, recover, removeEndpoint, retry, statesOf } from "./webhookSupport.ts"
-import { updateEndpoint } from "./webhookSupport.ts"
 
 type Time = ReturnType<typeof epoch>
 

@@ -1,8 +1,16 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { insertOrg } from "../support.ts"
-import type { It } from "./webhookSupport.ts"
-import { type ClaimOptions, claim, claimWithMore, epoch, insertEndpoint, makeEvent, plus } from "./webhookSupport.ts"
+import {
+  claim,
+  type ClaimOptions,
+  claimWithMore,
+  epoch,
+  insertEndpoint,
+  type It,
+  makeEvent,
+  plus,
+} from "./webhookSupport.ts"
 
 /** An org with a number of endpoints, and a number of events for all of them. */
 const insertCrowd = Effect.fnUntraced(function* (now: ReturnType<typeof epoch>, endpoints: number, events: number) {

@@ -2,21 +2,27 @@ import { assert } from "@effect/vitest"
 import { DateTime, Duration, Effect, Option } from "effect"
 import { SqlClient } from "effect/sql"
 import type { AuditRepository } from "#src/domain/audit/AuditLog.ts"
-import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
 import type { RetryDecision } from "#src/domain/webhooks/RetryDecision.ts"
 import { type DeliveryFilter, DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
-import type { AttemptRecord, Claim, OrgShare } from "#src/domain/webhooks/DeliveryQueue.ts"
-import { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
+import {
+  type AttemptRecord,
+  type Claim,
+  type ClaimedDelivery,
+  DeliveryQueue,
+  type OrgShare,
+} from "#src/domain/webhooks/DeliveryQueue.ts"
 import * as JobEnd from "#src/domain/jobs/JobEnd.ts"
-import type { NewJob } from "#src/domain/jobs/JobRepository.ts"
-import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
+import { JobRepository, type NewJob } from "#src/domain/jobs/JobRepository.ts"
 import type { JobScheduleRepository } from "#src/domain/jobs/JobScheduleRepository.ts"
 import type { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import type { PendingDeliveries } from "#src/domain/webhooks/PendingLimit.ts"
 import type { SigningKeyRepository } from "#src/domain/webhooks/Signatures.ts"
-import type { WebhookEndpointChanges } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
-import type { EndpointSettings } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
-import { defaultSettings, WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
+import {
+  defaultSettings,
+  type EndpointSettings,
+  type WebhookEndpointChanges,
+  WebhookEndpointRepository,
+} from "#src/domain/webhooks/WebhookEndpointRepository.ts"
 import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
 import type { AttemptOutcome } from "#src/domain/webhooks/WebhookSender.ts"
 import { resendBatch } from "#src/infrastructure/webhooks/deliveryLogSql.ts"

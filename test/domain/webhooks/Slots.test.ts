@@ -1,7 +1,6 @@
 import { assert, it } from "@effect/vitest"
 import { Schema } from "effect"
-import type { ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
-import type { AttemptRecord, Claim } from "#src/domain/webhooks/DeliveryQueue.ts"
+import type { AttemptRecord, Claim, ClaimedDelivery } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { makeSlots, maxThrottleLateMillis, type SlotEvent, startClaim, step } from "#src/domain/webhooks/Slots.ts"
 
 const laneCap = 3
@@ -203,7 +202,8 @@ it("lanes of several orgs start in turns", () => {
         orgId: lane[0],
         endpointId: lane,
         lane,
-        body: "", bytes: 0,
+        body: "",
+        bytes: 0,
         delayMillis: null,
       }) as unknown as ClaimedDelivery,
   )
@@ -243,7 +243,15 @@ it("a lane with a limit per second asks for another turn when one comes early", 
   const slots = makeSlots({ slots: max, bytes: maxBytes, laneCap, claimBatchSize: 20 })
   const deliveries = [0, 20].map(
     (delayMillis) =>
-      ({ deliveryId: `${delayMillis}`, orgId: "o", endpointId: "a", lane: "a", body: "", bytes: 0, delayMillis }) as unknown,
+      ({
+        deliveryId: `${delayMillis}`,
+        orgId: "o",
+        endpointId: "a",
+        lane: "a",
+        body: "",
+        bytes: 0,
+        delayMillis,
+      }) as unknown,
   ) as Array<ClaimedDelivery>
   const now = undefined as unknown as Claim["now"]
   const claim: Claim = { ...startClaim(slots)!, claimId: "c", now, leaseUntil: now }

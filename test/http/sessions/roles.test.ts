@@ -1,7 +1,6 @@
 import { expect } from "@effect/vitest"
-import { Effect } from "effect"
 import { readFileSync, writeFileSync } from "node:fs"
-import { Context } from "effect"
+import { Context, Effect } from "effect"
 import { HttpApi, OpenApi } from "effect/http-api"
 import { Api } from "#src/http/api/Api.ts"
 import { PeopleWho } from "#src/http/api/access.ts"

@@ -1,6 +1,5 @@
 import { assert, describe } from "@effect/vitest"
-import { Effect, Exit, Fiber, Redacted, Scope } from "effect"
-import { Layer } from "effect"
+import { Effect, Exit, Fiber, Layer, Redacted, Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { execFile } from "node:child_process"

@@ -54,10 +54,11 @@ import {
   newEntry,
   newId,
   newKey,
+  newRepository,
   oneOrg,
+  push,
   register,
 } from "../../contract/support.ts"
-import { newRepository, push } from "../../contract/support.ts"
 import {
   attempt,
   cancelJob,

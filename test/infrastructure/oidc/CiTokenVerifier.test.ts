@@ -3,8 +3,18 @@ import { DateTime, Effect } from "effect"
 import { createPublicKey } from "node:crypto"
 import { Unauthorized } from "#src/domain/Errors.ts"
 import { it } from "../../support/it.ts"
-import { ecKey, encodeToken, es256, githubClaims, hs256, makeOidcProvider } from "../../support/oidc.ts"
-import { ps256, rs256, rs512, rsaKey } from "../../support/oidc.ts"
+import {
+  ecKey,
+  encodeToken,
+  es256,
+  githubClaims,
+  hs256,
+  makeOidcProvider,
+  ps256,
+  rs256,
+  rs512,
+  rsaKey,
+} from "../../support/oidc.ts"
 import { oidcWorld, type OidcWorld, startOfTest } from "../../support/oidcWorld.ts"
 
 const now = startOfTest / 1000

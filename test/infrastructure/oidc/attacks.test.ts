@@ -16,10 +16,11 @@ import {
   es256,
   hs256,
   makeOidcProvider,
+  type OidcProvider,
   rs256,
   rsaKey,
+  type Signer,
 } from "../../support/oidc.ts"
-import type { OidcProvider, Signer } from "../../support/oidc.ts"
 import { startOfTest } from "../../support/oidcWorld.ts"
 
 /** Promise (Credentials): Of 135 forged tokens over five CI providers, none is accepted. */

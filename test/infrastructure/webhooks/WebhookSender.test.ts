@@ -13,7 +13,10 @@ import { type Behaviour, closedPort, makeReceiver, type Reply } from "../../supp
 /** Returns how a sender sends one request, in open mode by default. */
 const sender = Effect.fnUntraced(function* (timeout: Duration.Input = "30 seconds", allowPrivateNetworks = true) {
   const http = SafeHttp.layer({ allowPrivateNetworks })
-  const { send } = Context.get(yield* Layer.build(Layer.provide(Sender.layer(Duration.fromInputUnsafe(timeout)), http)), WebhookSender)
+  const { send } = Context.get(
+    yield* Layer.build(Layer.provide(Sender.layer(Duration.fromInputUnsafe(timeout)), http)),
+    WebhookSender,
+  )
   return (url: string, body = "{}", auth?: EndpointAuth, owner = "org") =>
     send({
       url,
@@ -212,7 +215,10 @@ describe("WebhookSender with a client certificate", () => {
 
   it.effect("is stored only with its own key", function* () {
     const http = SafeHttp.layer({ allowPrivateNetworks: true })
-    const { checkIdentity } = Context.get(yield* Layer.build(Layer.provide(Sender.layer(Duration.seconds(15)), http)), WebhookSender)
+    const { checkIdentity } = Context.get(
+      yield* Layer.build(Layer.provide(Sender.layer(Duration.seconds(15)), http)),
+      WebhookSender,
+    )
     const [one, two] = [selfSigned({ names: ["a"], until: "20300102030405Z" }), selfSigned({ names: ["b"] })]
     const check = (certificate: string, key: string) => checkIdentity({ certificate, privateKey: Redacted.make(key) })
     assert.strictEqual(DateTime.formatIso(yield* check(one.cert, one.key)), "2030-01-02T03:04:05.000Z")
