@@ -84,12 +84,14 @@ const inRequests = (deliveries: ReadonlyArray<ClaimedDelivery>) => {
   const requests: Array<Array<ClaimedDelivery>> = []
   let bytes = 0
   for (const delivery of deliveries) {
-    bytes += delivery.bytes
+    // With the comma or bracket before it.
+    const size = delivery.bytes + 1
+    bytes += size
     const last = requests.at(-1)
-    if (last !== undefined && last.length < delivery.batchMax! && bytes <= maxRequestBytes) last.push(delivery)
+    if (last !== undefined && last.length < delivery.batchMax! && bytes < maxRequestBytes) last.push(delivery)
     else {
       requests.push([delivery])
-      bytes = delivery.bytes
+      bytes = size
     }
   }
   return requests
