@@ -11,7 +11,7 @@ import { afterCursor, date, decodePage, decodeRows, orgOf, pageOf, Time } from "
 import { everywhere, Nodes } from "../database/Nodes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limits from "../orgs/enforceLimits.ts"
+import * as ByteLimit from "../orgs/enforceByteLimit.ts"
 
 /** Due alerts among which a claim chooses: more owners than have looks in flight, each with all of its alerts. */
 const maxCandidates = 1_000
@@ -53,7 +53,7 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const nodes = yield* Nodes
-    const bytes = yield* Limits.makeBytes
+    const bytes = yield* ByteLimit.make
     const exists = sql.literal(hasOwner)
     const is = (orgId: string | null, alertId: string) =>
       sql`id = ${alertId} AND org_id = ${orgId ?? noOrg} AND ${exists}`

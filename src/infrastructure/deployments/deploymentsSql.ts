@@ -22,6 +22,7 @@ import { projectNotFound } from "../../domain/projects/Projects.ts"
 import { audited } from "../audit/audited.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { afterCursor, date, decodePage, inScope, listedId, pageOf, Time, dateOrNull } from "../database/fragments.ts"
+import * as ByteLimit from "../orgs/enforceByteLimit.ts"
 import * as Limits from "../orgs/enforceLimits.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import {
@@ -53,7 +54,7 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const limit = yield* Limits.make("projects")
-    const bytes = yield* Limits.makeBytes
+    const bytes = yield* ByteLimit.make
     const columns = sql.literal(`
       id, project_id AS "projectId", org_id AS "orgId", provider, branch, ref, sha, preview,
       preview_reason AS "previewReason", pull_request AS "pullRequest", run_id AS "runId", run_attempt AS "runAttempt", workflow, actor,

@@ -16,7 +16,7 @@ import { date, decodeRows, deleteFirst, inScope, texts, Time, withinBytes } from
 import { oneAtATime } from "../database/boundedTransactions.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limits from "../orgs/enforceLimits.ts"
+import * as ByteLimit from "../orgs/enforceByteLimit.ts"
 import { orgExists, projectCondition } from "../projects/repositoryLinks.ts"
 import { DocsWakeup } from "../../domain/docs/StoredDocs.ts"
 import { DocsFetcher, docsInterval } from "../../domain/docs/DocsFetcher.ts"
@@ -31,7 +31,7 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const usage = yield* OrgUsage
-    const stored = yield* Limits.makeBytes
+    const stored = yield* ByteLimit.make
     const isIn = (docs: { readonly orgId: string; readonly projectId: string }, edition: string) =>
       sql`${isOf(sql, docs)} AND edition = ${edition}`
 

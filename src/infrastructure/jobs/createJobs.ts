@@ -9,6 +9,7 @@ import { date, dateOrNull, idAt, isOfOrg, texts, toJsonText } from "../database/
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { jobPositions } from "./jobPositions.ts"
+import * as ByteLimit from "../orgs/enforceByteLimit.ts"
 import * as Limits from "../orgs/enforceLimits.ts"
 
 /** Jobs of several requests that one statement inserts. */
@@ -74,7 +75,7 @@ export const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const usage = yield* OrgUsage
   const limit = yield* Limits.make("unfinishedJobs")
-  const bytes = yield* Limits.makeBytes
+  const bytes = yield* ByteLimit.make
   const together: Batches.RunTogether<Insert, ReadonlyArray<string>> = (all) =>
     insertRows(all).pipe(
       orUnavailable,
@@ -160,7 +161,7 @@ export const make = Effect.gen(function* () {
 
   /** Reads the newest job of a unique key, in a new statement: the one that waited for it may not see it. */
   const findUnique = Effect.fnUntraced(function* (
-    mayGrow: Limits.MayGrow,
+    mayGrow: ByteLimit.MayGrow,
     { input, job: { now, orgId, runAt, workflow } }: Insert,
     unique: UniqueJob,
   ) {

@@ -30,6 +30,7 @@ import {
 } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
+import * as ByteLimit from "../orgs/enforceByteLimit.ts"
 import * as Limits from "../orgs/enforceLimits.ts"
 import type { JobTemplate } from "../../domain/jobs/JobTemplates.ts"
 import { insertJobs, templateColumns } from "./createJobs.ts"
@@ -65,7 +66,7 @@ export const layer = Layer.effect(
     const usage = yield* OrgUsage
     const limit = yield* Limits.make("schedules")
     const jobLimit = yield* Limits.make("unfinishedJobs")
-    const bytes = yield* Limits.makeBytes
+    const bytes = yield* ByteLimit.make
 
     /** The columns of a schedule `s`. */
     const scheduleColumns = () =>
@@ -229,7 +230,7 @@ export const layer = Layer.effect(
       run: Effect.fnUntraced(
         function* (orgId, scheduleId, jobId, now) {
           const [schedule] = yield* sql<RunRow>`
-            SELECT overlap, last_job_id AS "lastJobId", ${sql.literal(Limits.bytesOf("schedule"))} AS bytes
+            SELECT overlap, last_job_id AS "lastJobId", ${sql.literal(ByteLimit.bytesOf("schedule"))} AS bytes
               FROM job_schedules
             WHERE id = ${scheduleId} AND org_id = ${orgId} FOR UPDATE`
           if (schedule === undefined) return yield* scheduleNotFound()
@@ -265,7 +266,7 @@ export const layer = Layer.effect(
           entry,
           sql`
             DELETE FROM job_schedules WHERE id = ${scheduleId} AND org_id = ${orgId}
-            RETURNING org_id AS "orgId", ${sql.literal(Limits.bytesOf("schedule"))} AS bytes`,
+            RETURNING org_id AS "orgId", ${sql.literal(ByteLimit.bytesOf("schedule"))} AS bytes`,
         ).pipe(
           orUnavailable,
           Effect.flatMap(([removed]) =>
@@ -312,7 +313,7 @@ export const layer = Layer.effect(
                 ${date(now)}::timestamptz, ${templateColumns(sql)}
               FROM ran CROSS JOIN LATERAL (SELECT * FROM job_schedules WHERE id = ran.id LIMIT 1) AS s
               WHERE ran.job_id IS NOT NULL`
-            const sized = `org_id, ${Limits.bytesOf("job")} AS bytes`
+            const sized = `org_id, ${ByteLimit.bytesOf("job")} AS bytes`
             const stored = yield* sql<{ orgId: string; bytes: number }>`
               WITH ran AS (
                 SELECT * FROM unnest(${ids}, ${texts(jobIds)}, ${times(nexts)}) AS ran (id, job_id, next_at)

@@ -33,7 +33,7 @@ import {
 } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { graceBytes } from "../../domain/orgs/StoredBytes.ts"
-import * as Limits from "../orgs/enforceLimits.ts"
+import * as ByteLimit from "../orgs/enforceByteLimit.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { makeWalk, pickDue } from "../orgs/pickDue.ts"
 import * as InsertJob from "./createJobs.ts"
@@ -88,7 +88,7 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const usage = yield* OrgUsage
-    const bytes = yield* Limits.makeBytes
+    const bytes = yield* ByteLimit.make
     const insert = yield* InsertJob.make
     const report = yield* ReportJobs.make
     const sweeps = yield* JobSweeps.make

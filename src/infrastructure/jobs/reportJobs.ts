@@ -22,7 +22,7 @@ import * as Batches from "../database/Batches.ts"
 import { date, integers, isOfOrg, texts, times, toJsonText } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limits from "../orgs/enforceLimits.ts"
+import * as ByteLimit from "../orgs/enforceByteLimit.ts"
 import { callbackLane } from "../queue/lanes.ts"
 import { type LaneHead, laneHeads, queuePositions } from "../queue/queuePositions.ts"
 import { deliveryIdOf, inlineReceivers, insertDeliveries, passesFilter, wantsType } from "../queue/insertEvents.ts"
@@ -52,7 +52,7 @@ export const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const random = yield* SecureRandom.SecureRandom
   const usage = yield* OrgUsage
-  const bytes = yield* Limits.makeBytes
+  const bytes = yield* ByteLimit.make
   const count = (orgId: string, results: ReadonlyMap<Reported, ReportResult<Written>>) => {
     for (const result of results.values()) if (Result.isSuccess(result)) usage.addBytes(orgId, result.success.bytes)
     usage.notePending(orgId)
@@ -144,7 +144,7 @@ export const make = Effect.gen(function* () {
    * between.
    */
   const reportJobs = Effect.fnUntraced(function* (
-    mayGrow: Limits.MayGrow,
+    mayGrow: ByteLimit.MayGrow,
     orgId: string,
     reports: ReadonlyArray<Reported>,
   ) {

@@ -18,6 +18,7 @@ import { audited } from "../audit/audited.ts"
 import { date, decodeRows, idAt, isAmong, isOfOrg, listedId, texts, Time, toJsonText } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
+import * as ByteLimit from "../orgs/enforceByteLimit.ts"
 import * as Limits from "../orgs/enforceLimits.ts"
 import { endFilterSweep, filterSweeps, startFilterSweep } from "../filterSweeps.ts"
 import { finishedJob, loggedAttempt } from "./reportJobs.ts"
@@ -58,10 +59,13 @@ export const make = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const usage = yield* OrgUsage
   const limit = yield* Limits.make("unfinishedJobs")
-  const bytes = yield* Limits.makeBytes
+  const bytes = yield* ByteLimit.make
 
   /** Queues one failed job again, in a transaction. */
-  const retryOne = Effect.fnUntraced(function* (mayGrow: Limits.MayGrow, { entry, input, jobId, now, orgId }: Retry) {
+  const retryOne = Effect.fnUntraced(function* (
+    mayGrow: ByteLimit.MayGrow,
+    { entry, input, jobId, now, orgId }: Retry,
+  ) {
     const columns = `id, end_id AS "endId", workflow, unique_key AS "uniqueKey", status,
       coalesce(octet_length(input), 0) AS "inputBytes"`
     const [job] = yield* sql<FoundJob>`
@@ -334,7 +338,7 @@ const queueFailed = (
     WITH gone AS (
       DELETE FROM finished_jobs WHERE id = ANY(${texts(jobs.map(({ id }) => id))}) AND end_id = ANY(${texts(ends)})
         AND ${isAmong(sql, "end_id", ends)} AND ${isOfOrg(sql, orgId)} AND status = 'failed'
-      RETURNING *, ${sql.literal(Limits.bytesOf("job", "result"))} AS bytes
+      RETURNING *, ${sql.literal(ByteLimit.bytesOf("job", "result"))} AS bytes
     ), queued AS (
       INSERT INTO jobs (${kept}, input, callback_secret, callback_secret_owner, max_attempts, attempts_before, attempt_log,
         status, updated_at)
@@ -343,7 +347,7 @@ const queueFailed = (
       FROM gone LEFT JOIN LATERAL (
         SELECT callback_secret AS secret, callback_secret_owner AS owner FROM events WHERE id = gone.end_id LIMIT 1
       ) AS event ON true
-      RETURNING id, workflow, priority, ${sql.literal(Limits.bytesOf("job"))} AS bytes
+      RETURNING id, workflow, priority, ${sql.literal(ByteLimit.bytesOf("job"))} AS bytes
     )
     SELECT queued.id, queued.workflow, queued.priority, ${orgId}::text AS "orgId", queued.bytes - gone.bytes AS bytes
     FROM queued JOIN gone USING (id)`.pipe(

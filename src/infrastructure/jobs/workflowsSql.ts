@@ -10,14 +10,14 @@ import * as Batches from "../database/Batches.ts"
 import { date, decodeRows, isOfOrg, JsonText, texts, Time, withinBytes } from "../database/fragments.ts"
 import { oneAtATime } from "../database/boundedTransactions.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
-import * as Limits from "../orgs/enforceLimits.ts"
+import * as ByteLimit from "../orgs/enforceByteLimit.ts"
 
 const decodeWorkflows = decodeRows(Schema.Struct({ ...Workflow.fields, created_at: Time, updated_at: Time }))
 
 /** The settings of workflows in PostgreSQL. */
 export const makeSettings = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  const bytes = yield* Limits.makeBytes
+  const bytes = yield* ByteLimit.make
   return {
     setWorkflow: (orgId, settings, entry) => {
       const { concurrency, concurrency_per_key: perKey, rate, retry, updated_at: now, workflow } = settings

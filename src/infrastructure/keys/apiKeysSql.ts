@@ -53,6 +53,7 @@ import {
 import { newRowBytes } from "../../domain/orgs/StoredBytes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
+import * as ByteLimit from "../orgs/enforceByteLimit.ts"
 import * as Limits from "../orgs/enforceLimits.ts"
 import { keysImported, revocationChannel } from "../revocations.ts"
 import { lockCounters, nowMillis, writeCounters } from "./keyCountersSql.ts"
@@ -90,7 +91,7 @@ export const layer = Layer.effect(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const limit = yield* Limits.make("keys")
-    const stored = yield* Limits.makeBytes
+    const stored = yield* ByteLimit.make
 
     /** Inserts the counters of new keys that have limits. */
     const insertCounters = () => {
@@ -476,7 +477,7 @@ export const layer = Layer.effect(
           const [old] = yield* sql<RotatedKey>`
             SELECT key.name, ${prefixOf("p")} AS "keyPrefix", expires_at AS "expiresAt", replaced_by AS "replacedBy",
               coalesce(counter_id, key.id) AS "counterId",
-              (SELECT ${sql.literal(Limits.bytesOf("key"))} FROM api_keys WHERE id = key.id) AS bytes,
+              (SELECT ${sql.literal(ByteLimit.bytesOf("key"))} FROM api_keys WHERE id = key.id) AS bytes,
               CASE WHEN rate_limit IS NOT NULL
                 THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit"
             FROM api_keys key JOIN orgs org ON org.id = key.org_id

@@ -6,7 +6,7 @@ import { audited } from "../audit/audited.ts"
 import { inScope, texts } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limits from "../orgs/enforceLimits.ts"
+import * as ByteLimit from "../orgs/enforceByteLimit.ts"
 import { revocationChannel, rolesChanged } from "../revocations.ts"
 
 /** Roles in PostgreSQL. */
@@ -14,7 +14,7 @@ export const layer = Layer.effect(
   RoleRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const bytes = yield* Limits.makeBytes
+    const bytes = yield* ByteLimit.make
     const notify = (orgId: string) => sql`SELECT pg_notify(${revocationChannel}, ${rolesChanged(orgId)})`
 
     return RoleRepository.of({

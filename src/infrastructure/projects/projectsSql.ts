@@ -12,6 +12,7 @@ import { afterCursor, assignments, date, decodePage, decodeRows, inScope, pageOf
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { ownerDeleted, revocationChannel } from "../revocations.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
+import * as ByteLimit from "../orgs/enforceByteLimit.ts"
 import * as Limits from "../orgs/enforceLimits.ts"
 import {
   defaultOrg,
@@ -87,7 +88,7 @@ export const layer = Layer.effect(
   ProjectRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const bytes = yield* Limits.makeBytes
+    const bytes = yield* ByteLimit.make
 
     /** The assignments of an UPDATE for a request's changes. */
     const changesOf = (

@@ -8,7 +8,8 @@ import { idAt, listedId, texts } from "../database/fragments.ts"
 import { CommitMillis } from "../database/boundedTransactions.ts"
 import { deadlines } from "../database/deadlines.ts"
 import { orUnavailableWithin } from "../database/orUnavailable.ts"
-import { bytesOf, subtractStoredBytes } from "../orgs/enforceLimits.ts"
+import { bytesOf } from "../orgs/enforceByteLimit.ts"
+import { subtractStoredBytes } from "../orgs/enforceLimits.ts"
 import { isOfEvent, lockResends, pendingEvents } from "../queue/lanes.ts"
 
 /*

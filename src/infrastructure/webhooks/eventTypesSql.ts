@@ -25,7 +25,7 @@ import {
 } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limits from "../orgs/enforceLimits.ts"
+import * as ByteLimit from "../orgs/enforceByteLimit.ts"
 
 const Row = Schema.Struct({
   ...CatalogueType.fields,
@@ -41,7 +41,7 @@ export const layer = Layer.effect(
   EventTypeRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const bytes = yield* Limits.makeBytes
+    const bytes = yield* ByteLimit.make
     const columns = sql.literal(
       'id AS name, description, group_name AS "group", schemas, example, deprecated, created_at, updated_at',
     )

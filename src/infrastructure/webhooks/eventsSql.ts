@@ -12,7 +12,7 @@ import * as Batches from "../database/Batches.ts"
 import { afterCursor, decodeRows, texts, Time, times } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import * as Limits from "../orgs/enforceLimits.ts"
+import * as ByteLimit from "../orgs/enforceByteLimit.ts"
 import { deliverEvents } from "../queue/insertEvents.ts"
 import { type LaneHead, laneHeads, queuePositions } from "../queue/queuePositions.ts"
 
@@ -21,7 +21,7 @@ export const layer = Layer.effect(
   EventRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const publish = yield* make(sql, yield* Limits.makeBytes, yield* OrgUsage)
+    const publish = yield* make(sql, yield* ByteLimit.make, yield* OrgUsage)
 
     return EventRepository.of({
       publish,
@@ -103,7 +103,7 @@ const sizeOf = (events: ReadonlyArray<NewEvent>) =>
 /** Inserts the events of several requests, of orgs that have room for them. One round trip. */
 const insertAll = (
   sql: SqlClient.SqlClient,
-  bytes: Limits.StoredBytes,
+  bytes: ByteLimit.ByteLimit,
   usage: OrgUsage["Service"],
   all: ReadonlyArray<Wanted>,
 ) => {
@@ -199,7 +199,7 @@ const findEarlier = (sql: SqlClient.SqlClient, orgId: string, keys: ReadonlyArra
  */
 const make = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
-  bytes: Limits.StoredBytes,
+  bytes: ByteLimit.ByteLimit,
   usage: OrgUsage["Service"],
 ) {
   const insert: Batches.RunTogether<Wanted, Inserted> = (all) =>

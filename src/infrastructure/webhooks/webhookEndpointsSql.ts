@@ -38,6 +38,7 @@ import {
 import { newRowBytes } from "../../domain/orgs/StoredBytes.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
+import * as ByteLimit from "../orgs/enforceByteLimit.ts"
 import * as Limits from "../orgs/enforceLimits.ts"
 import { signingKeysOf } from "./signingKeysSql.ts"
 import { cancelLanes, type EndedLane, endLane, lanesOfEndpoint, ofEndpoints, queuedState } from "../queue/lanes.ts"
@@ -98,7 +99,7 @@ export const layer = Layer.effect(
     const sql = yield* SqlClient.SqlClient
     const random = yield* SecureRandom.SecureRandom
     const limit = yield* Limits.make("endpoints")
-    const bytes = yield* Limits.makeBytes
+    const bytes = yield* ByteLimit.make
 
     /** SQL: the `EndpointBatch` of an endpoint; `NULL` when it has none. */
     const batchOf = () =>
@@ -199,10 +200,6 @@ export const layer = Layer.effect(
         : Effect.asVoid(sql`
             INSERT INTO endpoint_throttles (org_id, endpoint_id, next_at) VALUES (${orgId}, ${endpointId}, now())
             ON CONFLICT DO NOTHING`)
-
-    /** Removes the throttle of a deleted endpoint. */
-    const removeThrottle = (orgId: string, endpointId: string) =>
-      Effect.asVoid(sql`DELETE FROM endpoint_throttles WHERE org_id = ${orgId} AND endpoint_id = ${endpointId}`)
 
     return WebhookEndpointRepository.of({
       insert: ({ id, orgId, url, secret, description, active, now, ...settings }, entry) => {
@@ -310,7 +307,7 @@ export const layer = Layer.effect(
               RETURNING org_id AS "orgId", id AS "endpointId", lane`,
           )
           yield* cancelLanes(sql, random, removed, now)
-          yield* removeThrottle(orgId, id)
+          yield* sql`DELETE FROM endpoint_throttles WHERE org_id = ${orgId} AND endpoint_id = ${id}`
           return removed
         },
         sql.withTransaction,
