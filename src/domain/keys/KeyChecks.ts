@@ -168,7 +168,7 @@ export const make = Effect.gen(function* () {
   }
 
   /** Finds a key by any hash; computes slow ones in the turns of the client's address. */
-  const lookUp = (address: string) => (key: string, done: Done) =>
+  const lookUp = (address: string, key: string, done: Done) =>
     lookUpHash(key, (found, source) =>
       Exit.isSuccess(found) && found.value === undefined && mayBeKey(key) && lookup.mayBeImported()
         ? lookup.lookUpImported(key, address, (imported) => done(imported, "database"))
@@ -235,7 +235,7 @@ export const make = Effect.gen(function* () {
 
   const find = (key: string, address: string) =>
     Effect.callback<Lookup, Unavailable>((resume) =>
-      lookUp(address)(key, (found, source) => resume(Exit.map(found, (grant) => ({ grant, source })))),
+      lookUp(address, key, (found, source) => resume(Exit.map(found, (grant) => ({ grant, source })))),
     )
 
   const orInvalid = (found: KeyGrant | undefined) => {
