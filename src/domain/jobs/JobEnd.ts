@@ -1,6 +1,5 @@
 import { DateTime, Result } from "effect"
 import { Conflict } from "../Errors.ts"
-import { jittered } from "../jittered.ts"
 import { type JobStatus, maxErrorLength } from "./Job.ts"
 import { cut } from "../Schemas.ts"
 
@@ -138,6 +137,9 @@ export interface RetryPolicy {
   readonly max_seconds?: number
 }
 
+/** The longest change of a wait of a policy, as a part of it: jobs that fail together are not tried together. */
+const jitter = 0.2
+
 /** The wait after a failed attempt by a policy, in seconds. The job has its own waits when the policy has none. */
 const policyDelay = (policy: RetryPolicy, own: number, attempt: number, nonce: string) => {
   const { base_seconds: base, delays, max_seconds: max = maxOwnDelaySeconds } = policy
@@ -147,7 +149,7 @@ const policyDelay = (policy: RetryPolicy, own: number, attempt: number, nonce: s
       : delays[Math.min(attempt, delays.length) - 1]!
   // Random, but the same each time that the report is decided.
   const chance = Number.parseInt(nonce.slice(0, 8), 16) / 2 ** 32
-  return jittered(delay, chance)
+  return delay * (1 - jitter + 2 * jitter * chance)
 }
 
 /** The wait after a failed attempt, in seconds. It doubles with each attempt, up to an hour. */

@@ -1,5 +1,4 @@
-import { Context, Duration, Effect, Predicate, Random } from "effect"
-import { jittered } from "../jittered.ts"
+import { Cause, Context, Duration, Effect, Predicate, Schedule } from "effect"
 import type { AttemptOutcome } from "./WebhookSender.ts"
 
 /** The decision about a delivery after an attempt. */
@@ -91,7 +90,21 @@ export const defaultDelays: ReadonlyArray<Duration.Duration> = [
   Duration.hours(24),
 ]
 
-/** The delays before retries. No `Schedule`: another replica could not continue one that reads the clock. */
+/** A schedule that retries after these delays, each ± 20 %. It depends on the attempt and never reads the clock. */
+export const fromDelays = (delays: ReadonlyArray<Duration.Duration>): Schedule.Schedule<number> =>
+  Schedule.jittered(
+    Schedule.fromStepWithMetadata(
+      Effect.succeed(({ attempt }: { readonly attempt: number }) => {
+        const delay = delays[attempt - 1]
+        return delay === undefined ? Cause.done(attempt) : Effect.succeed<[number, Duration.Duration]>([attempt, delay])
+      }),
+    ),
+  )
+
+/**
+ * The delays before retries. They are not an arbitrary schedule: another replica could not continue one that reads the
+ * clock.
+ */
 export class RetryDelays extends Context.Reference<ReadonlyArray<Duration.Duration>>("gatehouse/domain/RetryDelays", {
   defaultValue: () => defaultDelays,
 }) {}
@@ -100,16 +113,16 @@ export class RetryDelays extends Context.Reference<ReadonlyArray<Duration.Durati
 const maxRetryAfter = Duration.hours(24)
 
 /**
- * The wait after a failed attempt, ± 20 %; `undefined` after the last one. It depends only on the delays, the attempt
- * and `Random`, so that any replica can continue the retries of another.
+ * The wait after a failed attempt; `undefined` after the last one. It depends only on the delays, the attempt and
+ * `Random`, so that any replica can continue the retries of another.
  *
  * @param attempt the number of the failed attempt; 1 is the first
  */
 export const delayAfter = (delays: ReadonlyArray<Duration.Duration>, attempt: number) =>
-  Effect.map(Random.next, (chance) => {
-    const delay = delays[attempt - 1]
-    return delay && Duration.millis(Math.round(jittered(Duration.toMillis(delay), chance)))
-  })
+  Effect.flatMap(Schedule.toStep(fromDelays(delays.slice(attempt - 1, attempt))), (step) => step(0, undefined)).pipe(
+    Effect.map(([, delay]) => delay),
+    Effect.catchIf(Cause.isDone, () => Effect.succeed(undefined)),
+  )
 
 /** The three forms of an HTTP date (RFC 9110, section 5.6.7), all in GMT. `Date.parse` would accept many others. */
 const httpDates = [

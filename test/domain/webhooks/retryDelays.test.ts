@@ -1,6 +1,7 @@
 import { assert, describe } from "@effect/vitest"
-import { Arbitrary, Duration, Effect, Random, Schema } from "effect"
-import { defaultDelays, delayAfter, RetryDelays } from "#src/domain/webhooks/RetryDecision.ts"
+import { Arbitrary, Clock, Duration, Effect, Fiber, Random, Schema } from "effect"
+import { TestClock } from "effect/testing"
+import { defaultDelays, delayAfter, fromDelays, RetryDelays } from "#src/domain/webhooks/RetryDecision.ts"
 import { it } from "../../support/it.ts"
 
 const minutes = 60
@@ -54,6 +55,26 @@ describe("the schedule of retries", () => {
       assert.strictEqual(yield* Random.withSeed(delay(tries), seed), again)
     }),
   )
+
+  it.effect("its n-th wait is the same as with Effect.retry", function* () {
+    for (const random of [0, 0.25, 0.9].map(always)) {
+      const policy = fromDelays(defaultDelays)
+      const attempts: Array<number> = []
+      const failing = Effect.flatMap(Clock.currentTimeMillis, (now) => {
+        attempts.push(now)
+        return Effect.fail("no")
+      })
+      const retrying = yield* Effect.forkChild(random(Effect.flip(Effect.retry(failing, policy))))
+      yield* TestClock.adjust(Duration.days(5))
+      assert.strictEqual(yield* Fiber.join(retrying), "no")
+      assert.strictEqual(attempts.length, 10)
+      for (let tries = 1; tries <= 9; tries++) {
+        const waited = attempts[tries]! - attempts[tries - 1]!
+        // The test clock counts whole milliseconds.
+        assert.approximately(waited, (yield* random(delay(tries)))! * 1000, 1)
+      }
+    }
+  })
 
   it.effect("is the list of delays; an empty list has no retry", function* () {
     const delays = [Duration.millis(100), Duration.days(30), Duration.zero]
