@@ -98,13 +98,13 @@ const argumentOf = ({ parameters, requestBody }: Operation, { components }: Docu
   }
 }
 
-/** What the runtime must know of a success that is no JSON: it is a text, or may be nothing. */
+/** The types of a success that is no JSON: a text, or nothing. */
 const otherAnswers = ({ responses }: Operation) => {
   const contents = Object.entries(responses).flatMap(([status, { content = {} }]) =>
     status.startsWith("2") ? [Object.keys(content)] : [],
   )
-  if (contents.some((types) => types.length === 0)) return ["nothing"]
-  return contents.some((types) => types.includes("text/plain; charset=utf-8")) ? ["text"] : []
+  if (contents.some((types) => types.length === 0)) return ["undefined"]
+  return contents.some((types) => types.includes("text/plain; charset=utf-8")) ? ["string"] : []
 }
 
 const answerOf = (operation: Operation) => {
@@ -116,8 +116,7 @@ const answerOf = (operation: Operation) => {
   if (stream !== undefined) return `AsyncGenerator<${eventType(stream.schema)}, void>`
   const json = content["application/json"]
   const types = json === undefined ? [] : [typeOf(json.schema)]
-  const other = otherAnswers(operation).map((answer) => (answer === "text" ? "string" : "undefined"))
-  return [...types, ...other].join(" | ")
+  return [...types, ...otherAnswers(operation)].join(" | ")
 }
 
 /** What a stream yields for an event: its parsed data, with its name if it has one. */
@@ -154,7 +153,10 @@ export const generate = (document: Document) => {
       Object.fromEntries(
         members.map(({ method, name, operation, path }) => {
           const query = operation.parameters.filter((one) => one.in === "query").map((one) => one.name)
-          return [name, [method, path, query, operation.requestBody !== undefined, ...otherAnswers(operation)]]
+          return [
+            name,
+            [method, path, query, operation.requestBody !== undefined, ...otherAnswers(operation).map(() => true)],
+          ]
         }),
       ),
     ]),

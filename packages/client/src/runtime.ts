@@ -53,13 +53,13 @@ export class GatehouseError extends Error {
   }
 }
 
-/** `other`: the success is a text, or may be nothing. */
+/** `isText`: a success may be a text, or nothing. */
 export type Operation = readonly [
   method: string,
   path: string,
   query: ReadonlyArray<string>,
   hasBody: boolean,
-  other?: string,
+  isText?: boolean,
 ]
 export type Operations = Readonly<Record<string, Readonly<Record<string, Operation>>>>
 
@@ -93,10 +93,9 @@ const json = async (response: Response): Promise<object> => {
 }
 
 /** The value of a response. What a proxy says in place of the service is not repeated. */
-const valueOf = async (response: Response, other: string | undefined, parse: Parse): Promise<unknown> => {
+const valueOf = async (response: Response, isText: boolean, parse: Parse): Promise<unknown> => {
   const text = await response.text()
-  if (other === "nothing" && text === "") return undefined
-  if (other === "text" && response.headers.get("content-type")?.startsWith("text/plain")) return text
+  if (isText) return text || undefined
   try {
     return parse(text)
   } catch {
@@ -186,7 +185,9 @@ export const bind = (operations: Operations, options: ClientOptions): unknown =>
     if (isStream) clearTimeout(timer)
     try {
       if (!response.ok) throw new GatehouseError(response, await json(response))
-      return isStream ? parts(response, isLines, parse) : await valueOf(response, operation[4], parse)
+      return isStream
+        ? parts(response, isLines, parse)
+        : await valueOf(response, operation[4] === true && /^(text\/plain|$)/.test(type), parse)
     } finally {
       clearTimeout(timer)
     }
