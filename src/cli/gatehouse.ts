@@ -18,6 +18,7 @@ import { moveData } from "./moveDataCommand.ts"
 import { nodes } from "./nodesCommand.ts"
 import { orgs } from "./orgsCommand.ts"
 import { outbox } from "./outboxCommand.ts"
+import { plain, usage } from "./output.ts"
 import { overview } from "./overviewCommand.ts"
 import { register } from "./registerCommand.ts"
 import { schedules } from "./schedulesCommand.ts"
@@ -67,12 +68,24 @@ const commands = [
   doctor,
 ] as const
 
+/** Whether each word is a command of the one before it; the words after a command without others do not count. */
+const isCommand = ({ subcommands }: Command.Command.Any, [name, ...others]: ReadonlyArray<string>): boolean => {
+  const commands = subcommands.flatMap((group) => group.commands)
+  if (name === undefined || commands.length === 0) return true
+  const next = commands.find((one) => one.name === name || one.alias === name)
+  return next !== undefined && isCommand(next, others)
+}
+
 /** `gatehouse help keys create` is `gatehouse keys create --help`. */
 const help = Command.make(
   "help",
   { command: Argument.String("command").pipe(Argument.withDescription("A command"), Argument.variadic()) },
-  ({ command }) =>
-    Command.runWith(Command.withSubcommands(described, commands), { version: "" })([...command, "--help"]),
+  ({ command }) => {
+    const all = Command.withSubcommands(described, commands)
+    return isCommand(all, command)
+      ? Command.runWith(all, { version: "" })([...command, "--help"])
+      : usage(`There is no command ${plain(command.join(" "))}; see gatehouse help`)
+  },
 ).pipe(Command.withDescription("Show the help of a command"))
 
 /** The command line. Each command, or group of commands, is a file. */

@@ -284,6 +284,11 @@ it.effect("help shows the help of a command", function* () {
   expect(help).toEqual(flag)
   expect(help).toMatchObject({ out: expect.stringContaining("--expires-at"), code: 0 })
   expect((yield* runCli(["help"])).out).toContain("whoami")
+  // Seen failing: the help of the group, and 0.
+  for (const wrong of ["nonsense", "keys nonsense", "overview nonsense failing"]) {
+    const err = `gatehouse: There is no command ${wrong}; see gatehouse help\n`
+    expect(yield* runCli(["help", ...wrong.split(" ")])).toEqual({ err, out: "", code: 2 })
+  }
 })
 
 it("a time is shown relative to now", () => {
