@@ -93,17 +93,12 @@ const update = op("orgs.update", {
     "orgs update --owners octo-org,gitlab:acme",
     "orgs update --retention-days 30",
   ],
-  omit: ["orgId", "owners", "keyPrefix", "retentionDays", "limits"],
+  omit: ["orgId", "owners", "limits"],
   more: {
     ...orgFlags,
     owners: textFlag(
       "owners",
       "The owners of repositories that belong to the org, separated by commas: octo-org,gitlab:acme; none removes all",
-    ),
-    keyPrefix: textFlag("key-prefix", "The prefix of new keys, such as acme_live; default: svc"),
-    retentionDays: textFlag(
-      "retention-days",
-      "How many days events and finished jobs are kept, if that is less than RETENTION_DAYS; default: RETENTION_DAYS",
     ),
     limit: Flag.KeyValuePair("limit").pipe(
       Flag.withDescription(
@@ -112,15 +107,9 @@ const update = op("orgs.update", {
       Flag.optional,
     ),
   },
-  run: Effect.fnUntraced(function* (send, fields, { keyPrefix, limit, owners, retentionDays, ...org }) {
-    const days = Option.getOrElse(retentionDays, () => "default")
-    if (days !== "default" && !/^\d+$/.test(days)) {
-      return yield* usage(`--retention-days ${plain(days)} must be a whole number or default`)
-    }
+  run: Effect.fnUntraced(function* (send, fields, { limit, owners, ...org }) {
     const changes = given({
       owners: Option.map(owners, (text) => (text === "none" ? [] : text.split(",").map((owner) => owner.trim()))),
-      keyPrefix: Option.map(keyPrefix, (text) => (text === "default" ? null : text)),
-      retentionDays: Option.map(retentionDays, (text) => (text === "default" ? null : Number(text))),
     })
     const limits = Option.isSome(limit) ? { limits: yield* limitsOf(limit.value) } : {}
     return yield* send({ ...fields, ...changes, ...limits, orgId: yield* orgOf(org) })

@@ -127,6 +127,11 @@ layer(TestServer.layer(onPostgres(guarded)), { excludeTestServices: true })("pro
     expect(shown.out).toMatch(/^LIMIT +USED +OF\nprojects +\d+ +10000\nkeys +\d+ +20000\n/)
     expect(shown.out).toMatch(/^schedules +0 +7$/m)
     expect((yield* cli([...update, "--limit", "schedules=default"])).out).toMatch(/^schedules +0 +10000$/m)
+    // Seen failing: a prefix with this name cleared the prefix.
+    const set = yield* cli([...update, "--key-prefix", "default", "--retention-days", "30", "--json"])
+    expect(JSON.parse(set.out)).toMatchObject({ keyPrefix: "default", retentionDays: 30 })
+    const cleared = yield* cli([...update, "--clear", "keyPrefix", "--clear", "retentionDays", "--json"])
+    expect(JSON.parse(cleared.out)).toMatchObject({ keyPrefix: null, retentionDays: null })
     for (const [args, sentence] of [
       [[], "Nothing to change"],
       [["--limit", "key=1"], "There is no limit key; the limits are projects, keys"],
