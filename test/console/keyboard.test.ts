@@ -110,6 +110,26 @@ withConsole("with the keyboard alone", consoles["the embedded database"], (it) =
     })
   })
 
+  it.effect("a year is typed, digit by digit, in a filter and in a form", function* () {
+    const orgId = yield* createOrg("Acme")
+    const retype = async (page: Page, label: string, year: string) => {
+      const date = page.getByLabel(label, { exact: true })
+      await date.fill("2030-03-04T05:06")
+      await date.focus()
+      for (const key of ["Tab", "Tab", ...year]) await page.keyboard.press(key)
+      return date.inputValue()
+    }
+    yield* inTab(`/orgs/${orgId}/deliveries`, async (page, at) => {
+      await page.getByRole("button", { name: /^Time / }).press("Enter")
+      expect(await retype(page, "From", "2024")).toBe("2024-03-04T05:06")
+      await page.goto(at(`/orgs/${orgId}/keys?new`))
+      await page.getByText("End, credits and more").click()
+      // A fifth digit is none of the year: it goes on with the hour.
+      expect(await retype(page, "Ends at", "20311")).toMatch(/^2031-03-04T/)
+      await page.getByLabel("Name", { exact: true }).fill("k")
+    })
+  })
+
   it.effect("a wrong sign-in leaves the focus in its form", function* () {
     const { at, page } = yield* openTab
     yield* Effect.promise(async () => {

@@ -2,7 +2,7 @@ import type { AllHTMLAttributes } from "preact"
 import { useState } from "preact/hooks"
 import { objectOf, parseJson } from "./Code.tsx"
 import { Check, Field, Input, Lines, linesOf, type Option, Select, TextArea } from "./Form.tsx"
-import { toLocal } from "./Time.tsx"
+import { dateControl, fromLocal, toLocal } from "./Time.tsx"
 
 /** One field of a form: its control, which text a stored value is, and what its text is in a request. */
 interface FieldSpec extends Omit<AllHTMLAttributes<HTMLElement>, "label" | "onInput"> {
@@ -66,9 +66,9 @@ export const object = {
 
 /** A time in the reader's zone; null when it is empty. */
 export const time = {
-  type: "datetime-local",
+  ...dateControl,
   read: (value: string | null | undefined) => toLocal(value ?? ""),
-  write: (text: string) => (text === "" ? null : new Date(text).toISOString()),
+  write: (text: string) => fromLocal(text) ?? null,
 }
 
 export const flag = {

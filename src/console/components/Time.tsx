@@ -73,15 +73,24 @@ export const durationText = (millis: number): string => {
   return `${Math.floor(millis / one)} ${unit}${rest === 0 ? "" : ` ${rest} ${part}`}`
 }
 
-const pad = (value: number) => String(value).padStart(2, "0")
+const pad = (value: number, digits = 2) => String(value).padStart(digits, "0")
 
 /** A time as the control for dates has it: in the reader's zone, to the minute. */
 export const toLocal = (iso: string) => {
   const at = new Date(iso)
   if (Number.isNaN(at.getTime())) return ""
-  const date = [at.getFullYear(), at.getMonth() + 1, at.getDate()].map(pad).join("-")
+  const date = [pad(at.getFullYear(), 4), pad(at.getMonth() + 1), pad(at.getDate())].join("-")
   return `${date}T${pad(at.getHours())}:${pad(at.getMinutes())}`
 }
+
+/** The time of the control for dates as ISO 8601; undefined for none. */
+export const fromLocal = (text: string) => {
+  const at = new Date(text)
+  return Number.isNaN(at.getTime()) ? undefined : at.toISOString()
+}
+
+/** The control for dates. With a last day, its year has four digits. */
+export const dateControl = { type: "datetime-local", max: "9999-12-31T23:59" } as const
 
 interface DateTimeProps {
   readonly label: string
@@ -96,10 +105,10 @@ export const DateTime = ({ isRequired = false, label, onChange, value }: DateTim
   <Field label={label}>
     <input
       class="input"
-      type="datetime-local"
+      {...dateControl}
       required={isRequired}
       value={value === undefined ? "" : toLocal(value)}
-      onChange={({ currentTarget: { value } }) => onChange(value === "" ? undefined : new Date(value).toISOString())}
+      onChange={({ currentTarget: { value } }) => onChange(fromLocal(value))}
     />
   </Field>
 )
