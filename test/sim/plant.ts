@@ -5,7 +5,8 @@ import { join } from "node:path"
 import { registerHooks } from "node:module"
 import { fileURLToPath, pathToFileURL } from "node:url"
 import { type Bug, bugs } from "./bugs.ts"
-import { recordedAbout } from "./conversations/speaker.ts"
+import { difference } from "./conversations/conversation.ts"
+import { invent, recordedAbout, type Theme, themesAbout } from "./conversations/speaker.ts"
 import { cornerOf, makePlan } from "./plan.ts"
 import { simulate } from "./simulation.ts"
 
@@ -120,11 +121,20 @@ const holds = async (seed: number) => {
   return known
 }
 
+/** What a new conversation is like without a bug, likewise. */
+const invented = new Map<string, ReturnType<typeof invent>>()
+const inventOnce = (theme: Theme, seed: number) => {
+  const name = `${theme}-${seed}`
+  const known = invented.get(name) ?? invent(theme, seed)
+  invented.set(name, known)
+  return known
+}
+
 const now = performance.now.bind(performance)
 
 /**
- * Plants a bug in the modules of a simulation. Holds the conversations, and runs seeds until one fails that holds
- * without the bug.
+ * Plants a bug in the modules of a simulation. Holds the conversations that are written down; then makes up new ones,
+ * which it holds with the bug and without, and runs seeds until one fails that holds without the bug.
  */
 const huntSeeds = async (bug: Bug, { first, hours = Infinity, seeds }: Hunt): Promise<Found> => {
   if (planted.length === 0) plantModules()
@@ -132,7 +142,9 @@ const huntSeeds = async (bug: Bug, { first, hours = Infinity, seeds }: Hunt): Pr
   const buggyConversation = (await import(
     `./conversations/conversation.ts?bug=${number}`
   )) as typeof import("./conversations/conversation.ts")
-  const conversations = recordedAbout(bug.edits[0]![0])
+  const file = bug.edits[0]![0]
+  const conversations = recordedAbout(file)
+  const themes = themesAbout(file)
   for (const [n, name] of conversations.entries()) {
     const why = await buggyConversation.compare(name)
     if (why !== undefined) return { bug, by: name, runs: n + 1, why: why.replaceAll("\n", " ").slice(0, 300) }
@@ -141,6 +153,12 @@ const huntSeeds = async (bug: Bug, { first, hours = Infinity, seeds }: Hunt): Pr
   const until = now() + hours * 3_600_000
   let runs = conversations.length
   for (let seed = first; seed < first + seeds && now() < until; seed++) {
+    const theme = themes[seed % themes.length]!
+    const { lines, said } = await inventOnce(theme, seed)
+    const steps = [...said]
+    const why = difference(await buggyConversation.converse(() => steps.shift()), lines)
+    runs++
+    if (why !== undefined) return { bug, by: `${theme}-${seed}`, runs, why: why.replaceAll("\n", " ").slice(0, 300) }
     if (bug.corner !== undefined && cornerOf(seed) !== bug.corner) continue
     runs++
     const [violation] = (await buggy.simulate(makePlan(seed))).violations

@@ -2,10 +2,9 @@ import { writeFileSync } from "node:fs"
 import { join, resolve } from "node:path"
 import { pathToFileURL } from "node:url"
 import { parseArgs } from "node:util"
-import { Dice } from "../world.ts"
 import { Coverage } from "./coverage.ts"
-import { again, converse, difference, fileOf, recorded, type Step } from "./conversation.ts"
-import { Speaker, type Theme, themes } from "./speaker.ts"
+import { again, difference, fileOf, recorded } from "./conversation.ts"
+import { invent, type Theme, themes } from "./speaker.ts"
 
 const usage = `Writes down conversations with the service, which each later change of it must repeat.
 
@@ -21,23 +20,6 @@ const usage = `Writes down conversations with the service, which each later chan
                            writes nothing: makes up as many, holds each here and in another checkout, such as the last
                            release, and prints what differs. Exit code 1: something does
 `
-
-/** How many requests and waits a new conversation has, before it looks at all that there is. */
-const steps = 120
-
-/** Makes up a conversation about a theme, and holds it. */
-const invent = async (theme: Theme, seed: number) => {
-  const speaker = new Speaker(new Dice(seed), theme)
-  const said: Array<Step> = []
-  let survey: Array<Step> | undefined
-  const next = () => {
-    const step = said.length < steps ? speaker.next() : (survey ??= [...speaker.survey()]).shift()
-    if (step !== undefined) said.push(step)
-    return step
-  }
-  const lines = await converse(next, (step, answer) => speaker.hear(step, answer))
-  return { said, lines }
-}
 
 /** Holds new conversations here and in another checkout. */
 const compareWith = async (folder: string, first: number, runs: number) => {

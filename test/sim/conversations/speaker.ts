@@ -1,8 +1,8 @@
 import { OpenApi } from "effect/http-api"
 import { Api } from "#src/http/api/Api.ts"
 import type { Answer } from "../replica.ts"
-import type { Dice } from "../world.ts"
-import { recorded, type Said, type Step } from "./conversation.ts"
+import { Dice } from "../world.ts"
+import { converse, recorded, type Said, type Step } from "./conversation.ts"
 
 /** What a conversation is about: the groups of operations of the API, and how often each comes. */
 export const themes = {
@@ -26,12 +26,19 @@ const leftOut: ReadonlySet<string> = new Set([
   ...["activity.replicas", "system.readyz", "system.healthz", "system.jwks", "secretScanning.github"],
 ])
 
+/** How much a theme is about the feature of a file of `src`. */
+const shareOf = (theme: string, file: string) =>
+  Number((themes as Readonly<Record<string, object>>)[theme]?.[file.split("/")[1] as never] ?? 0)
+
 /** The conversations that are written down, those about the feature of a file of `src` first. */
-export const recordedAbout = (file: string) => {
-  const feature = file.split("/")[1]!
-  const share = (name: string) =>
-    Number((themes as Readonly<Record<string, object>>)[name.split("-")[0]!]?.[feature as never] ?? 0)
-  return recorded().toSorted((one, other) => share(other) - share(one))
+export const recordedAbout = (file: string) =>
+  recorded().toSorted((one, other) => shareOf(other.split("-")[0]!, file) - shareOf(one.split("-")[0]!, file))
+
+/** The themes about the feature of a file of `src`; all, if none is. */
+export const themesAbout = (file: string): ReadonlyArray<Theme> => {
+  const all = Object.keys(themes) as Array<Theme>
+  const own = all.filter((theme) => shareOf(theme, file) >= 1)
+  return own.length > 0 ? own : all
 }
 
 interface Schema {
@@ -96,11 +103,14 @@ const operations: ReadonlyArray<Operation> = Object.entries(document.paths)
   )
   .filter(({ id }) => !leftOut.has(id))
 
+/** Whether an operation makes what others are about. */
+const makes = (id: string) => /\.(create|publish|claim|complete|validate|register)/.test(id)
+
 /** How often an operation comes among those of its group: what makes things more often than what ends them. */
 const weightOf = ({ id, method }: Operation) => {
   if (/\.(remove|delete|revoke)/.test(id)) return 0.4
   if (id === "jobs.claim" || id === "deliveries.list") return 6
-  if (/\.(create|publish|claim|complete|validate|register)/.test(id)) return 3
+  if (makes(id)) return 3
   return method === "GET" || /\.(list|get)/.test(id) ? 0.7 : 1.2
 }
 
@@ -134,8 +144,30 @@ const together: Readonly<Record<string, string>> = {
 
 const receivers = ["well", "well", "well", "fails", "busy", "gone", "slow"].map((manner) => `https://${manner}.example`)
 
-/** How many seconds pass now and then, and how often. */
-const waits = { 5: 3, 20: 3, 60: 3, 200: 2, 700: 1, 4_000: 1, 90_000: 0.4 }
+/** How many seconds pass now and then; a conversation has one of these. */
+const waits = [
+  [5, 20, 60, 200],
+  [5, 60, 700, 4_000],
+  [20, 200, 4_000, 90_000],
+] as const
+
+/**
+ * The share of the operations that a conversation has, and of the optional members that it often uses. Few of them meet
+ * each other in more orders than all would.
+ */
+const shareInPlay = 0.4
+
+interface Page {
+  readonly nextCursor?: unknown
+  readonly next_cursor?: unknown
+}
+/** The same list from a cursor on. */
+const onPage = (step: Said, cursor: string): Said => {
+  if (step.method !== "GET") return { ...step, body: { ...(step.body as object), cursor } }
+  const [path, query = ""] = step.path.split("?")
+  const others = query.split("&").filter((one) => one !== "" && !one.startsWith("cursor="))
+  return { ...step, path: `${path}?${[...others, `cursor=${cursor}`].join("&")}` }
+}
 
 interface Claimed {
   readonly job_id: string
@@ -144,7 +176,7 @@ interface Claimed {
 }
 
 /** Makes the next request of a conversation out of the definition of the API, and what has been answered. */
-export class Speaker {
+class Speaker {
   readonly #dice: Dice
   readonly #theme: Readonly<Record<string, number>>
   /** What was answered, by the name of the member. */
@@ -152,12 +184,25 @@ export class Speaker {
   #queue: Array<Step> = []
   /** How often each operation was asked for. */
   readonly #done = new Map<string, number>()
+  readonly #operations: ReadonlyArray<Operation>
+  /** How often each optional member is used. */
+  readonly #shares = new Map<string, number>()
+  readonly #waits: ReadonlyArray<number>
+  /** How often a request is sent once more. */
+  readonly #repeats: number
+  #last: Said | undefined
   /** Whether everything that the request names was there once. */
   #isSound = true
 
   constructor(dice: Dice, theme: Theme) {
     this.#dice = dice
-    this.#theme = themes[theme]
+    const weights = themes[theme]
+    this.#operations = operations.filter(({ group, id }) => group in weights && (makes(id) || dice.chance(shareInPlay)))
+    this.#theme = Object.fromEntries(
+      Object.entries(weights).filter(([group]) => this.#operations.some((one) => one.group === group)),
+    )
+    this.#waits = dice.pick(waits)
+    this.#repeats = dice.pick([0, 0.05, 0.15])
     const org = (name: string): Step => ({ as: "admin", method: "POST", path: "/api/v0/orgs", body: { name } })
     const key = (orgId: string): Step => ({
       as: "admin",
@@ -206,9 +251,20 @@ export class Speaker {
       )
     }
     walk(body, "")
+    const { nextCursor, next_cursor: cursor = nextCursor } = (body ?? {}) as Page
+    if (typeof cursor === "string" && this.#dice.chance(0.5)) this.#queue.push(onPage(step, cursor))
     for (const job of (body as { readonly jobs?: ReadonlyArray<Claimed> } | undefined)?.jobs ?? [])
       if (job.lease_expires_at !== undefined && step.path.endsWith("/claim"))
         this.#queue.push(...this.#workOn(step.as, job))
+  }
+
+  /** The last request once more, or now and then the same of another thing. */
+  #echo(last: Said): Said {
+    const text = JSON.stringify(last)
+    const isNamed = (id: string) => text.includes(id)
+    const things = [...this.#known.values()].find((values) => values.some(isNamed))
+    if (things === undefined || !this.#dice.chance(0.4)) return last
+    return JSON.parse(text.replaceAll(things.find(isNamed)!, this.#dice.pick(things))) as Said
   }
 
   /** What a worker reports of a job: often its end, now and then nothing more. */
@@ -245,15 +301,18 @@ export class Speaker {
     const planned = this.#queue.shift()
     if (planned !== undefined) return planned
     const dice = this.#dice
-    if (dice.chance(0.13)) return { wait: Number(dice.weighted(waits)) }
+    if (dice.chance(0.13)) return { wait: dice.pick(this.#waits) }
+    if (this.#last !== undefined && dice.chance(this.#repeats)) return this.#echo(this.#last)
     const group = dice.weighted(this.#theme)
-    const own = operations.filter((one) => one.group === group)
+    const own = this.#operations.filter((one) => one.group === group)
     // What was done often is done less, so that the same few things meet all that can happen to them.
     const weights = Object.fromEntries(own.map((one) => [one.id, weightOf(one) / (1 + (this.#done.get(one.id) ?? 0))]))
     const id = dice.weighted(weights)
     const request = this.#request(own.find((one) => one.id === id)!)
     // Few ask for what is not there.
-    return request.isSound || dice.chance(0.04) ? request.step : this.next()
+    if (!request.isSound && !dice.chance(0.04)) return this.next()
+    this.#last = request.step
+    return request.step
   }
 
   /** What is asked at the end: all that the conversation was about, and some of it closely. */
@@ -307,12 +366,12 @@ export class Speaker {
     return operations.find((one) => one.method === method && isOf(one))!
   }
 
-  #request(operation: Operation): { readonly step: Step; readonly isSound: boolean } {
+  #request(operation: Operation): { readonly step: Said; readonly isSound: boolean } {
     const dice = this.#dice
     const { group, id, method, path } = operation
     this.#isSound = true
     const queries = operation.queries
-      .filter(({ required }) => required === true || dice.chance(0.25))
+      .filter(({ name, required }) => required === true || dice.chance(this.#shareOf(name) / 2))
       .map(({ name, schema }) => `${name}=${encodeURIComponent(String(this.#value(schema, name, group)))}`)
       .map((text) => text.replaceAll("%3C", "<").replaceAll("%3E", ">").replaceAll("%20", " "))
     // The org of most requests stays.
@@ -343,7 +402,7 @@ export class Speaker {
       method,
       path: queries.length === 0 ? asked : `${asked}?${queries.join("&")}`,
       ...(body === undefined ? {} : { body }),
-      ...(operation.isKeyed && dice.chance(0.2) ? { idempotencyKey: `once-${dice.int(1, 5)}` } : {}),
+      ...(operation.isKeyed && dice.chance(0.2) ? { idempotencyKey: `once-${dice.int(1, 3)}` } : {}),
     }
     return { step, isSound: this.#isSound }
   }
@@ -591,13 +650,19 @@ export class Speaker {
     }
   }
 
-  /** Few members, more of them, or nearly all; the required ones, and at least one. */
+  /** How often an optional member is used: much, or hardly ever, in all of a conversation. */
+  #shareOf(name: string) {
+    const known = this.#shares.get(name) ?? (this.#dice.chance(shareInPlay) ? 0.6 : 0.05)
+    this.#shares.set(name, known)
+    return known
+  }
+
+  /** The members in play, the required ones, and at least one. */
   #object({ properties = {}, required = [] }: Schema, group: string) {
     const dice = this.#dice
     const names = Object.keys(properties)
-    const share = dice.pick([0.1, 0.3, names.length > 6 ? 0.3 : 0.6])
-    const isOne = dice.pick(names)
-    const chosen = new Set(names.filter((name) => required.includes(name) || name === isOne || dice.chance(share)))
+    const chosen = new Set(names.filter((name) => required.includes(name) || dice.chance(this.#shareOf(name))))
+    if (chosen.size === 0 && names.length > 0) chosen.add(dice.pick(names))
     for (const [name, other] of Object.entries(together))
       if (chosen.has(name) && names.includes(other)) chosen.add(other)
     for (const all of [...oneOf, ...atMostOneOf]) {
@@ -612,4 +677,21 @@ export class Speaker {
       names.filter((name) => chosen.has(name)).map((name) => [name, this.#value(properties[name]!, name, group)]),
     )
   }
+}
+
+/** How many requests and waits a new conversation has, before it looks at all that there is. */
+const length = 120
+
+/** Makes up a conversation about a theme, and holds it. Returns its steps, and its lines. */
+export const invent = async (theme: Theme, seed: number) => {
+  const speaker = new Speaker(new Dice(seed), theme)
+  const said: Array<Step> = []
+  let survey: Array<Step> | undefined
+  const next = () => {
+    const step = said.length < length ? speaker.next() : (survey ??= [...speaker.survey()]).shift()
+    if (step !== undefined) said.push(step)
+    return step
+  }
+  const lines = await converse(next, (step, answer) => speaker.hear(step, answer))
+  return { said, lines }
 }
