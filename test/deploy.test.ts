@@ -303,6 +303,21 @@ describe("the Helm chart", () => {
     expect(Object.keys(env).filter((name) => secret.includes(name))).toEqual([])
   })
 
+  it("has its metrics under the job that the alerts name, whatever the release is called", () => {
+    const jobs = new Set([...read("deploy/alerts.yaml").matchAll(/job="([^"]*)"/g)].map(([, job]) => job))
+    // Seen failing: without jobLabel the job is the name of the Service, which is that of the release.
+    const [, label] = /^ {2}jobLabel: (.+)$/m.exec(read("deploy/helm/gatehouse/templates/operations.yaml"))!
+    const labels = read("deploy/helm/gatehouse/templates/_helpers.tpl").match(
+      /(?<=labels" -}}\n)[^]*?(?=\n{{- end }})/,
+    )!
+    expect([...jobs]).toEqual([
+      labels[0]
+        .split("\n")
+        .find((line) => line.startsWith(`${label}: `))!
+        .split(": ")[1],
+    ])
+  })
+
   it.skipIf(!hasHelm)("makes what kubernetes.yaml says, and what is switched on beside it", () => {
     const lint = helm("lint", "--strict", folder, ...baseUrl)
     expect(lint.status, lint.stdout).toBe(0)
