@@ -394,10 +394,10 @@ class _Completions:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting)
-                batch, size = [self._waiting.popleft()], 0
+                batch, size = [], 0
                 while self._waiting and len(batch) < MAX_COMPLETIONS:
                     size += len(self._waiting[0][0])
-                    if size > MAX_COMPLETIONS_BYTES:
+                    if batch and size > MAX_COMPLETIONS_BYTES:
                         break
                     batch.append(self._waiting.popleft())
             self._send(batch)
