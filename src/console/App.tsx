@@ -1,8 +1,8 @@
 import { useEffect, useState } from "preact/hooks"
-import { GatehouseError } from "./client/call.ts"
+import { GatehouseError, onRefusal } from "./client/call.ts"
 import { embedded, isInFrame } from "./client/embedded.ts"
 import { queries, refresh } from "./client/queries.ts"
-import { issuer, type Me, openPortal, SessionProvider, signIn, whoAmI } from "./client/session.tsx"
+import { issuer, type Me, openPortal, readerOf, SessionProvider, signIn, whoAmI } from "./client/session.tsx"
 import { Button } from "./components/Button.tsx"
 import { Dialog } from "./components/Dialog.tsx"
 import { ErrorBox, Notice } from "./components/ErrorBox.tsx"
@@ -17,7 +17,8 @@ type State =
   /** `hasEnded`: the session is over, and the page stays until somebody signs in again. */
   | { readonly me: Me; readonly hasEnded?: boolean }
   | { readonly signedOut: true }
-  | { readonly error: Error }
+  /** `onRetry`: in a frame, whose token opens it once. */
+  | { readonly error: Error; readonly onRetry?: () => Promise<void> }
   | { readonly token: string }
 
 /** Reads the token of a portal link, and removes it from the address and the history. */
@@ -56,16 +57,20 @@ const useReader = () => {
   useEffect(() => {
     if (state === undefined && !isInFrame) void read()
   }, [])
-  // Whichever response says first that the session has ended.
-  useEffect(
-    () =>
-      queries.getQueryCache().subscribe((event) => {
-        // Only a response that comes now: queries keep their error until they have another response.
-        if (event.type !== "updated" || event.action.type !== "error" || !isEnded(event.action.error)) return
-        setState((now) => (now !== undefined && "me" in now && !now.hasEnded ? { ...now, hasEnded: true } : now))
-      }),
-    [],
-  )
+  // Whichever response says first that the session has ended, or that another tab has begun one.
+  useEffect(() => {
+    const change = (next: (me: Me) => State) =>
+      setState((now) => (now !== undefined && "me" in now ? next(now.me) : now))
+    onRefusal((reader) =>
+      whoAmI().then(
+        (me) => {
+          if (readerOf(me) !== reader) queries.clear()
+          change(() => ({ me }))
+        },
+        (error: Error) => isEnded(error) && change((me) => ({ me, hasEnded: true })),
+      ),
+    )
+  }, [])
   return { state, setState, read }
 }
 
@@ -76,7 +81,7 @@ const useFrame = ({ setState, state }: Pick<ReturnType<typeof useReader>, "setSt
   useEffect(() => {
     if (!isInFrame) return
     void import("./frame/frame.ts").then(({ listen, tell }) => {
-      const onToken = (token: string) =>
+      const onToken = (token: string): Promise<void> =>
         openPortal(token).then(
           (me) => {
             void refresh()
@@ -84,7 +89,7 @@ const useFrame = ({ setState, state }: Pick<ReturnType<typeof useReader>, "setSt
           },
           (error: Error) => {
             if (isEnded(error)) tell({ gatehouse: "token-needed", reason: "refused" })
-            setState({ error })
+            setState({ error, onRetry: () => onToken(token) })
           },
         )
       const onSettings = (next: FrameSettings) =>
@@ -134,7 +139,7 @@ export const App = () => {
   if ("error" in state) {
     return (
       <main class="entry">
-        <ErrorBox error={state.error} {...(!isInFrame && { onRetry: read })} />
+        <ErrorBox error={state.error} onRetry={state.onRetry ?? read} />
       </main>
     )
   }
@@ -157,19 +162,44 @@ export const App = () => {
       </Router>
       <Toasts />
       {hasEnded && isInFrame && <NextSession />}
-      {hasEnded && !isInFrame && (
-        <Dialog title="Sign in again" onClose={() => undefined} isEasyToClose={false}>
-          <Notice tone="calm">Your session has ended. What you have typed is still there.</Notice>
-          <CompanySignIn onDone={signedInAgain} />
-          <CredentialForm onDone={signedInAgain} />
-          <div>
-            <Button look="plain" onClick={leave}>
-              Leave this page
-            </Button>
-          </div>
-        </Dialog>
-      )}
+      {hasEnded && !isInFrame && <Ended me={me} onDone={signedInAgain} leave={leave} />}
     </SessionProvider>
+  )
+}
+
+interface EndedProps {
+  readonly me: Me
+  readonly onDone: (me: Me) => void
+  readonly leave: () => void
+}
+
+/** What a reader does whose session has ended. Another tab may do it: this one looks when its reader comes back. */
+const Ended = ({ leave, me, onDone }: EndedProps) => {
+  useEffect(() => {
+    const look = () => void whoAmI().then(onDone, () => undefined)
+    addEventListener("focus", look)
+    return () => removeEventListener("focus", look)
+  }, [])
+  if (me.principal === "portal") {
+    return (
+      <Dialog title="The portal has ended" onClose={() => undefined} isEasyToClose={false}>
+        <Notice tone="calm">
+          Ask for another link, and open it in this browser. What you have typed here is still there then.
+        </Notice>
+      </Dialog>
+    )
+  }
+  return (
+    <Dialog title="Sign in again" onClose={() => undefined} isEasyToClose={false}>
+      <Notice tone="calm">Your session has ended. What you have typed is still there.</Notice>
+      <CompanySignIn isInOtherTab />
+      <CredentialForm onDone={onDone} />
+      <div>
+        <Button look="plain" onClick={leave}>
+          Leave this page
+        </Button>
+      </div>
+    </Dialog>
   )
 }
 
@@ -214,27 +244,15 @@ const CredentialForm = ({ onDone }: { readonly onDone: (me: Me) => void }) => {
   )
 }
 
-/** Tells readers apart. */
-const readerOf = ({ orgId, person, principal }: Me) => `${principal} ${orgId} ${person?.subject} ${person?.role}`
-
-/**
- * Signs in with the company's identity, if the service is set up for it. `onDone`: in another tab, so that this one
- * keeps what was typed; it looks again when its reader comes back.
- */
-const CompanySignIn = ({ onDone }: { readonly onDone?: (me: Me) => void }) => {
-  useEffect(() => {
-    if (issuer === undefined || onDone === undefined) return
-    const look = () => void whoAmI().then(onDone, () => undefined)
-    addEventListener("focus", look)
-    return () => removeEventListener("focus", look)
-  }, [])
+/** Signs in with the company's identity, if the service has one. In another tab, this one keeps what was typed. */
+const CompanySignIn = ({ isInOtherTab = false }: { readonly isInOtherTab?: boolean }) => {
   if (issuer === undefined) return null
   const keepPath = () => {
     const path = location.pathname.slice("/console".length) + location.search
-    if (onDone === undefined && path !== "") sessionStorage.setItem(returnKey, path)
+    if (!isInOtherTab && path !== "") sessionStorage.setItem(returnKey, path)
   }
   return (
-    <a class="button primary" href="/console/sign-in" target={onDone && "_blank"} onClick={keepPath}>
+    <a class="button primary" href="/console/sign-in" target={isInOtherTab ? "_blank" : undefined} onClick={keepPath}>
       Sign in with {issuer}
     </a>
   )

@@ -182,6 +182,20 @@ withConsole("the portal in a frame of a product", consoleWith(product, "embedded
     })
   })
 
+  it.effect("opens with the same token once the service answers, after it did not", function* () {
+    const { page } = yield* openProduct
+    const frame = inFrame(page)
+    yield* Effect.promise(async () => {
+      const json = { error: "The database is not available.", code: "unavailable" }
+      await page.route("**/api/v0/sessions/portal", (route) => route.fulfill({ status: 503, json }))
+      await page.goto(`${origins.product}/`)
+      await frame.getByText("The database is not available.").waitFor()
+      await page.unroute("**/api/v0/sessions/portal")
+      await frame.getByRole("button", { name: "Try again" }).click()
+      await frame.getByRole("heading", { name: "Endpoints" }).waitFor()
+    })
+  })
+
   it.effect("fits a phone, and works with the keyboard alone", function* () {
     const { page } = yield* openProduct
     const frame = inFrame(page)

@@ -10,10 +10,12 @@ import {
   inTab,
   openConsole,
   openTab,
+  signedInTab,
   signIn,
   withConsole,
   withConsoles,
 } from "./support.ts"
+import { createOrg } from "./world.ts"
 
 /** Promise (Console): A session that ends while somebody types keeps what they typed, for when they sign in again. */
 
@@ -111,6 +113,82 @@ withConsoles("sign in", consoles, (it) => {
       await second.page.getByRole("alert").waitFor()
     })
     expect((yield* TestServer).logs()).not.toContain(token)
+  })
+})
+
+withConsole("a session in several tabs", consoles.PostgreSQL, (it) => {
+  it.effect("what is typed in a tab is sent with the session that another tab has begun", function* () {
+    const orgId = yield* createOrg("Acme")
+    const { at, page } = yield* signedInTab(`/orgs/${orgId}/projects`)
+    const other = yield* Effect.promise(() => page.context().newPage())
+    yield* Effect.promise(async () => {
+      await page.getByRole("button", { name: "Create project" }).first().click()
+      await page.getByLabel("Name").fill("half typed")
+      await other.goto(at("/"))
+      await other.locator(".sidebar-foot summary").click()
+      await other.getByRole("button", { name: "Sign out" }).click()
+      await signIn(other, at("/"))
+      await page.getByRole("dialog").getByRole("button", { name: "Create project" }).click()
+      await page.getByRole("heading", { name: "half typed" }).waitFor()
+      await page.getByRole("link", { name: "Endpoints" }).click()
+      await page.getByText("No endpoint receives events yet").waitFor()
+      await expect.poll(() => page.getByRole("dialog").count()).toBe(0)
+    })
+  })
+
+  it.effect(
+    "a tab begins again when another tab has signed in somebody else, and changes nothing for them",
+    function* () {
+      const { key } = yield* makeTenant(adminToken)
+      const { send } = yield* TestServer
+      const { at, page } = yield* signedInTab("/orgs")
+      const other = yield* Effect.promise(() => page.context().newPage())
+      yield* Effect.promise(async () => {
+        await page.getByRole("button", { name: "Create org" }).click()
+        await page.getByLabel("Name").fill("of the administrator")
+        await other.goto(at("/"))
+        await other.locator(".sidebar-foot summary").click()
+        await other.getByRole("button", { name: "Sign out" }).click()
+        await signIn(other, at("/"), key)
+        await page.getByRole("dialog").getByRole("button", { name: "Create org" }).click()
+        await page.getByText("Org key").waitFor()
+        await page.getByRole("heading", { name: "There is no such page" }).waitFor()
+      })
+      expect((yield* send("GET", "/api/v0/orgs?text=administrator", { as: adminToken })).json).toMatchObject({
+        orgs: [],
+      })
+    },
+  )
+
+  it.effect("a reader whose portal has ended goes on with another link, and is asked for no key", function* () {
+    const { headers, key } = yield* makeTenant(adminToken)
+    const { send } = yield* TestServer
+    const { at, page } = yield* openTab
+    const open = async (token: string, tab = page) => {
+      await tab.goto(at(`/portal#${token}`))
+      await tab.getByRole("button", { name: "Open" }).click()
+      await tab.getByRole("heading", { name: "Endpoints", level: 1 }).waitFor()
+    }
+    const token = yield* portalLink(headers)
+    yield* Effect.promise(async () => {
+      await open(token)
+      await page.getByRole("button", { name: "Add endpoint" }).first().click()
+      await page.getByLabel("URL", { exact: true }).fill("https://example.com/half-typed")
+    })
+    const { links } = (yield* send("POST", "/v1/portal/links/list", { as: key, json: {} })).json as never
+    const [{ link_id }] = links as [{ readonly link_id: string }]
+    yield* send("POST", "/v1/portal/links/revoke", { as: key, json: { link_id } })
+    const second = yield* portalLink(headers)
+    yield* Effect.promise(async () => {
+      await page.getByRole("dialog", { name: "The portal has ended" }).waitFor()
+      await expectAccessible(page)
+      await expect.poll(() => page.getByLabel("The administrator's token, or an API key").count()).toBe(0)
+      await open(second, await page.context().newPage())
+      await page.evaluate("dispatchEvent(new Event('focus'))")
+      await page.getByRole("dialog", { name: "The portal has ended" }).waitFor({ state: "detached" })
+      await page.getByRole("dialog").getByRole("button", { name: "Add endpoint" }).click()
+      await page.getByRole("dialog", { name: "Copy the signing secret" }).waitFor()
+    })
   })
 })
 

@@ -6,11 +6,19 @@ import type { ResponseBody, Args, OperationId } from "./Operations.ts"
 
 export { GatehouseError }
 
-let csrfToken: string | null = null
+/** The token that changes send, and whose session it is. All tabs share the session, and each keeps its token. */
+let session = { csrfToken: null as string | null, reader: "" }
 
-/** Keeps the token that changes send. */
-export const setCsrfToken = (token: string | null) => {
-  csrfToken = token
+export const setSession = (csrfToken: string | null, reader = "") => {
+  session = { csrfToken, reader }
+}
+
+let readSession: (reader: string) => Promise<unknown> = () => Promise.resolve()
+let reading: Promise<unknown> | undefined
+
+/** Sets what reads the session again when a request is refused. It gets the reader who has sent the request. */
+export const onRefusal = (read: typeof readSession) => {
+  readSession = read
 }
 
 /** The session in a frame: in memory alone, because browsers block cookies there. */
@@ -44,7 +52,7 @@ const clientFor = ({ credential, orgId }: CallOptions) =>
     parse: parseJson,
     fetch: (url, init) => {
       const headers = new Headers(init?.headers)
-      if (csrfToken !== null && credential === undefined) headers.set("x-csrf-token", csrfToken)
+      if (session.csrfToken !== null && credential === undefined) headers.set("x-csrf-token", session.csrfToken)
       if (orgId !== undefined && isOfOrg(String(url))) headers.set("x-org-id", orgId)
       return globalThis.fetch(url, { ...init, headers, credentials: isInFrame ? "omit" : "same-origin" })
     },
@@ -58,11 +66,29 @@ export const actsForOrg = (id: OperationId) => {
   return isOfOrg(table[group]?.[name]?.[1] ?? "")
 }
 
-/** Calls an operation. Fails with `GatehouseError`, whose message is a sentence for people. */
-export const call = <Id extends OperationId>(id: Id, args: Args<Id>, options: CallOptions = {}) => {
+/** Operations that begin or read a session: a refusal says nothing of the one that the page has. */
+const ofSessions: ReadonlyArray<OperationId> = ["sessions.create", "sessions.current", "sessions.openPortal"]
+
+/**
+ * Calls an operation. Fails with `GatehouseError`, whose message is a sentence for people. What is refused, because the
+ * same reader has another session since, as by another tab, is sent once more with that.
+ */
+export const call = async <Id extends OperationId>(id: Id, args: Args<Id>, options: CallOptions = {}) => {
   const [group, name] = id.split(".") as [string, string]
   const { idempotencyKey, signal } = options
-  return clientFor(options)[group]![name]!(args as object, { idempotencyKey, signal }) as Promise<ResponseBody<Id>>
+  const send = () =>
+    clientFor(options)[group]![name]!(args as object, { idempotencyKey, signal }) as Promise<ResponseBody<Id>>
+  const { csrfToken, reader } = session
+  try {
+    return await send()
+  } catch (error) {
+    if (!(error instanceof GatehouseError) || error.status !== 401 || ofSessions.includes(id)) throw error
+    if (session.csrfToken === csrfToken) {
+      await (reading ??= readSession(reader).finally(() => (reading = undefined)))
+    }
+    if (session.csrfToken === csrfToken || session.reader !== reader) throw error
+    return await send()
+  }
 }
 
 /** Whether the service answers, if only with a refusal. */

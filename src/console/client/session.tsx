@@ -1,14 +1,17 @@
 import { type ComponentChildren, createContext } from "preact"
 import { useContext } from "preact/hooks"
-import { call, setBearer, setCsrfToken } from "./call.ts"
+import { call, setBearer, setSession } from "./call.ts"
 import { isInFrame } from "./embedded.ts"
 import type { ResponseBody, OperationId } from "./Operations.ts"
 
 /** Who uses the console, and which operations they may call. */
 export type Me = ResponseBody<"sessions.current">
 
+/** Tells readers apart. */
+export const readerOf = ({ orgId, person, principal }: Me) => `${principal} ${orgId} ${person?.subject} ${person?.role}`
+
 const remember = (me: Me): Me => {
-  setCsrfToken(me.csrfToken)
+  setSession(me.csrfToken, readerOf(me))
   return me
 }
 
@@ -22,7 +25,7 @@ export const openPortal = async (token: string) => {
 }
 export const signOut = async () => {
   await call("sessions.remove", {})
-  setCsrfToken(null)
+  setSession(null)
 }
 
 /** Whose identity signs people in; undefined: with a token or key alone. The server writes it into the page. */
