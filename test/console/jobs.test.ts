@@ -308,6 +308,22 @@ withConsoles("jobs and schedules", consoles, (it) => {
     },
   )
 
+  it.effect("an edit of a schedule leaves what somebody else has changed meanwhile", function* () {
+    const world = yield* webhookWorld
+    const { schedule_id } = yield* world.call("schedules/create", { workflow: "w", cron: "0 4 * * *" })
+    yield* inTab(world.path(`/schedules/${schedule_id}`), async (page) => {
+      await page.getByRole("button", { name: "Edit" }).click()
+      const dialog = page.getByRole("dialog")
+      await dialog.getByLabel("Skip a time while").check()
+      await page.route("**/v1/schedules/update", async (route) => {
+        expect(route.request().postDataJSON()).toEqual({ schedule_id, overlap: "skip" })
+        await route.continue()
+      })
+      await dialog.getByRole("button", { name: "Save" }).click()
+      await dialog.waitFor({ state: "detached" })
+    })
+  })
+
   it.effect("a schedule is created, run now, paused, resumed, edited and deleted", function* () {
     const { call, orgId } = yield* makeTenant(adminToken)
     const schedule = Effect.map(

@@ -48,6 +48,66 @@ withConsoles("projects", consolesWithCi, (it) => {
     },
   )
 
+  it.effect("what somebody else changes appears in a form, and leaves what is typed there", function* () {
+    const orgId = yield* createOrg("Acme")
+    const { projectId } = yield* call("POST", "/api/v0/projects", { orgId, name: "docs" })
+    const { page } = yield* signedInTab(`/orgs/${orgId}/projects/${projectId}/settings`)
+    const branch = page.getByLabel("Default branch")
+    yield* Effect.promise(() => branch.fill("trunk"))
+    yield* call("PATCH", `/api/v0/projects/${projectId}`, { subdomain: "by-another" })
+    yield* Effect.promise(async () => {
+      await page.getByRole("textbox", { name: "Owner" }).fill("acme")
+      await page.getByRole("textbox", { name: "Repository" }).fill("docs")
+      // Reads the page again.
+      await page.getByRole("button", { name: "Link", exact: true }).click()
+      await expect.poll(() => page.getByLabel("Subdomain").inputValue()).toBe("by-another")
+      await expect.poll(() => branch.inputValue()).toBe("trunk")
+      await page.getByRole("button", { name: "Save", exact: true }).click()
+      await page.getByRole("status").getByText("The project is saved.").waitFor()
+      await expect.poll(() => page.getByRole("button", { name: "Save", exact: true }).isDisabled()).toBe(true)
+    })
+    const stored = yield* call("GET", `/api/v0/projects/${projectId}`)
+    expect(stored).toMatchObject({ defaultBranch: "trunk", subdomain: "by-another" })
+  })
+
+  it.effect("a project with spaces in its name is deleted by what the page shows", function* () {
+    const orgId = yield* createOrg("Acme")
+    const { projectId } = yield* call("POST", "/api/v0/projects", { orgId, name: "my  docs" })
+    yield* inTab(`/orgs/${orgId}/projects/${projectId}/settings`, async (page, at) => {
+      await page.getByRole("button", { name: "Delete project" }).click()
+      await page.getByLabel("Type my docs to confirm").fill("my docs")
+      await page.getByRole("dialog").getByRole("button", { name: "Delete project" }).click()
+      await page.waitForURL(at(`/orgs/${orgId}/projects`))
+    })
+  })
+
+  it.effect("each of many projects can have a key, and more that do not come say why", function* () {
+    const orgId = yield* createOrg("Acme")
+    const { sql } = yield* TestServer
+    yield* sql`
+      INSERT INTO projects (id, org_id, name, created_at, updated_at)
+      SELECT '01M8H3SDWJEA5AK5F8RZ' || lpad(n::text, 6, '0'), ${orgId}, 'project ' || n, now(), now()
+      FROM generate_series(1, 250) n`
+    yield* inTab(`/orgs/${orgId}/keys?new`, async (page, at) => {
+      await page
+        .getByLabel("Belongs to")
+        .locator("option", { hasText: "Project project 250" })
+        .waitFor({ state: "attached" })
+      await page.goto(at(`/orgs/${orgId}/projects`))
+      const more = page.getByRole("button", { name: "Show more" })
+      await more.waitFor()
+      const json = { error: "The database is not available.", code: "unavailable" }
+      await page.route("**/api/v0/projects?*", (route) => route.fulfill({ status: 503, json }))
+      await more.click()
+      await page.getByRole("alert").getByText("The database is not available.").waitFor()
+      await page.unroute("**/api/v0/projects?*")
+      await more.click()
+      await page.getByRole("link", { name: "project 60" }).waitFor()
+      await expect.poll(() => page.getByRole("alert").count()).toBe(0)
+    })
+    yield* sql`DELETE FROM projects WHERE org_id = ${orgId}`
+  })
+
   it.effect("a project is created, named, linked with a pin, unlinked and deleted", function* () {
     const orgId = yield* createOrg("Acme")
     let projectId = ""

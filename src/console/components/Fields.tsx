@@ -130,7 +130,10 @@ const Control = ({
   )
 }
 
-/** A form of the fields of a table, which begins with what is stored. */
+/**
+ * A form of the fields of a table, which begins with what is stored. When somebody else changes that meanwhile, the
+ * fields that the reader has not changed follow.
+ */
 export const useFields = <const T extends FieldTable>(
   table: T,
   stored: Stored<T> = {},
@@ -139,8 +142,13 @@ export const useFields = <const T extends FieldTable>(
   type Name = keyof T & string
   const map = <Part,>(part: (name: Name, spec: FieldSpec) => Part) =>
     Object.fromEntries(Object.keys(table).map((name) => [name, part(name, table[name]!)]))
-  const [before] = useState(() => map((name, { read }) => read(stored[name] as never)) as Texts<T>)
+  const now = map((name, { read }) => read(stored[name] as never)) as Texts<T>
+  const [before, setBefore] = useState(now)
   const [texts, setTexts] = useState<Texts<T>>({ ...before, ...preset })
+  if (JSON.stringify(now) !== JSON.stringify(before)) {
+    setBefore(now)
+    setTexts(map((name) => (texts[name] === before[name] ? now[name] : texts[name])) as Texts<T>)
+  }
   const set = (change: Partial<Texts<T>>) => setTexts((now) => ({ ...now, ...change }))
   const values = map((name, { write }) => write(texts[name])) as Values<T>
   const isChanged = ([name, value]: readonly [string, unknown]) =>

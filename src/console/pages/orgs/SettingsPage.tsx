@@ -140,9 +140,7 @@ export default () => {
     <Page title="Settings" intro="The name of the org, whose repositories belong to it, and how much it may use.">
       <Loaded of={response} lines={5}>
         {(org) => {
-          const setting = (name: SettingProps["name"], noun: string) => (
-            <Setting key={`${name} ${String(org[name])}`} {...{ name, noun, org }} />
-          )
+          const setting = (name: SettingProps["name"], noun: string) => <Setting {...{ name, noun, org }} />
           return (
             <>
               <div class="grid-2">

@@ -66,7 +66,7 @@ const Settings = ({ project }: ProjectProps) => {
     <>
       <div class="grid-2">
         <Card title="General">
-          <General project={project} key={project.updatedAt} />
+          <General project={project} />
         </Card>
         {may("projects.putLink") && (
           <Card title="Repository">
@@ -146,5 +146,5 @@ const RepositoryLink = ({ projectId }: { readonly projectId: string }) => {
   if (data === undefined && error === null) return <Skeleton lines={4} />
   if (error !== null && !isUnlinked) return <ErrorBox error={error} onRetry={refetch} />
   const link = isUnlinked ? undefined : data
-  return <LinkForm key={JSON.stringify(link)} projectId={projectId} link={link} />
+  return <LinkForm projectId={projectId} link={link} />
 }

@@ -1,4 +1,4 @@
-import type { ResponseBody } from "../../client/Operations.ts"
+import type { Args, ResponseBody } from "../../client/Operations.ts"
 import { useCall } from "../../client/queries.ts"
 import { Button } from "../../components/Button.tsx"
 import { readersZone } from "../../components/Chart.tsx"
@@ -55,19 +55,25 @@ export const ScheduleForm = ({ onClose, onDone, schedule }: ScheduleFormProps) =
   const stored = schedule && { ...schedule, skips: schedule.overlap === "skip" }
   const form = useFields(settings, { timezone: readersZone, ...stored })
   const save = async () => {
-    const { cron, skips, timezone, workflow } = form.values
-    const overlap = skips ? ("skip" as const) : ("allow" as const)
-    const input = "input" in form.changes && { input: form.values.input ?? null }
-    const body = { workflow, cron, timezone, overlap, ...input }
-    if (schedule === undefined) return onDone?.((await call("schedules.create", body, { isOnce: true })).schedule_id)
-    await call("schedules.update", { schedule_id: schedule.schedule_id, ...body }, { said: "The schedule is changed." })
+    const { changes, values } = form
+    // Of a change only what differs: somebody else may have changed the rest.
+    const { input: _, skips, ...given } = schedule === undefined ? values : changes
+    const overlap = skips !== undefined && { overlap: skips ? ("skip" as const) : ("allow" as const) }
+    const input = "input" in changes && { input: values.input ?? null }
+    const body = { ...given, ...input, ...overlap }
+    if (schedule === undefined) {
+      onDone?.((await call("schedules.create", body as Args<"schedules.create">, { isOnce: true })).schedule_id)
+    } else {
+      const change = { ...body, schedule_id: schedule.schedule_id } as Args<"schedules.update">
+      await call("schedules.update", change, { said: "The schedule is changed." })
+    }
   }
   return (
     <FormDialog
       title={schedule === undefined ? "Create a schedule" : "Edit the schedule"}
       submit={schedule === undefined ? "Create schedule" : "Save"}
       isWide
-      isReady={form.isValid}
+      isReady={form.isValid && (schedule === undefined || Object.keys(form.changes).length > 0)}
       onClose={onClose}
       onSubmit={save}
     >
