@@ -303,4 +303,16 @@ withConsoles("endpoints", consoles, (it) => {
     const { webhook_endpoints } = yield* world.call("webhooks/list")
     expect(webhook_endpoints).toEqual([])
   })
+
+  it.effect("an endpoint that somebody else deletes is not shown as it was", function* () {
+    const world = yield* webhookWorld
+    const id = yield* world.endpoint()
+    const { page } = yield* signedInTab(world.path(`/endpoints/${id}`))
+    yield* Effect.promise(() => page.getByRole("button", { name: "Send a test" }).waitFor())
+    yield* world.call("webhooks/delete", { id })
+    yield* Effect.promise(async () => {
+      await page.getByText("It may have been deleted").first().waitFor()
+      await expect.poll(() => page.getByRole("button", { name: "Send a test" }).count()).toBe(0)
+    })
+  })
 })

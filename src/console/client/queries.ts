@@ -109,7 +109,9 @@ export const useData = <Id extends OperationId>(id: Id, args: Args<Id>, options:
   useEffect(() => observer.setOptions(all))
   const result = useResult(observer, () => observer.getOptimisticResult(queries.defaultQueryOptions(all) as never))
   const error = useKeptError(result, JSON.stringify(all.queryKey))
-  const data = result.data as ResponseBody<Id> | undefined
+  // What somebody has deleted, or the reader may not see any more, is not shown as it was.
+  const isGone = error instanceof GatehouseError && [403, 404].includes(error.status)
+  const data = isGone ? undefined : (result.data as ResponseBody<Id> | undefined)
   return { data, error, isEarlier: result.isPlaceholderData, refetch: () => void observer.refetch() }
 }
 

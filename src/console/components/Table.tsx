@@ -227,6 +227,7 @@ export const Table = <Row,>(props: TableProps<Row>) => {
       </table>
       {more !== undefined && (
         <div class="table-foot">
+          <ErrorBox error={error} />
           <Button onClick={more} disabled={isLoadingMore}>
             {isLoadingMore ? "Loading…" : "Show more"}
           </Button>
