@@ -61,6 +61,9 @@ interface FormDialogProps {
   readonly onClose: () => void
 }
 
+/** A text as a page shows it: of several spaces, one. */
+const asShown = (text: string) => text.replaceAll(/\s+/g, " ").trim()
+
 /** Asks before something is done, and for what it needs. Closes when it is done. */
 export const FormDialog = ({
   children,
@@ -77,7 +80,7 @@ export const FormDialog = ({
     <Dialog title={title} isWide={isWide} onClose={onClose}>
       <Form
         {...form}
-        isReady={isReady && (typed === undefined || text === typed)}
+        isReady={isReady && (typed === undefined || asShown(text) === asShown(typed))}
         onSubmit={async () => {
           await onSubmit()
           onClose()

@@ -1,4 +1,4 @@
-import { useState } from "preact/hooks"
+import { useEffect, useState } from "preact/hooks"
 import type { Args } from "../../client/Operations.ts"
 import { useMatches, withoutKey } from "../../client/matches.ts"
 import { useCall, useData, usePages } from "../../client/queries.ts"
@@ -150,7 +150,11 @@ export default () => {
 /** Whom a key may be for: the org, if the reader may create such keys, and each of its projects. */
 const useOwners = (orgId: string) => {
   const may = useMay()
-  const { rows = [] } = usePages("projects.list", { orgId, limit: 100 }, ({ projects }) => projects)
+  const { more, rows = [] } = usePages("projects.list", { orgId, limit: 100 }, ({ projects }) => projects, {
+    isLive: false,
+  })
+  // All of them: the newest ones are the last.
+  useEffect(() => more?.(), [rows.length])
   // One project is chosen; of several, the reader chooses: a key of the whole org manages the org.
   return [
     ...(rows.length > 1 ? [{ value: "?", label: "Choose…" }] : []),
