@@ -186,7 +186,7 @@ export const make = Effect.gen(function* () {
         WHERE id = ${id} AND ${isOfOrg(sql, orgId)} AND status = ${"queued"} FOR UPDATE
       )
       -- Steps and attempts belong to the input before.
-      UPDATE jobs SET input = ${input}, steps = NULL, attempts_before = attempt,
+      UPDATE jobs SET input = ${input}, steps = NULL, attempts_before = least(32767, attempt),
         max_attempts = least(32767, attempt + max_attempts - attempts_before),
         run_at = ${dateOrNull(runAt)}, delayed = true, updated_at = ${date(now)},
         expires_at = expires_at - coalesce(run_at, created_at)

@@ -343,7 +343,7 @@ const queueFailed = (
       INSERT INTO jobs (${kept}, input, callback_secret, callback_secret_owner, max_attempts, attempts_before, attempt_log,
         status, updated_at)
       SELECT ${kept}, ${input === undefined ? sql`input` : sql`${input}`}, event.secret, event.owner,
-        least(32767, attempt + max_attempts - attempts_before), attempt, ${log}, 'queued', ${date(now)}
+        least(32767, attempt + max_attempts - attempts_before), least(32767, attempt), ${log}, 'queued', ${date(now)}
       FROM gone LEFT JOIN LATERAL (
         SELECT callback_secret AS secret, callback_secret_owner AS owner FROM events WHERE id = gone.end_id LIMIT 1
       ) AS event ON true
