@@ -21,7 +21,8 @@ class Service:
 
 service = Service()
 completions = _Completions(service)
-threads = [threading.Thread(target=completions.complete, args=('{"result":"' + "x" * n + '"}',)) for n in (1, 5 * MIB, 4 * MIB)]
+bodies = ['{"result":"' + "x" * size + '"}' for size in (1, 5 * MIB, 4 * MIB)]
+threads = [threading.Thread(target=completions.complete, args=(body,)) for body in bodies]
 threads[0].start()
 service.asked.wait()
 for thread in threads[1:]:
