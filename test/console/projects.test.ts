@@ -57,7 +57,7 @@ withConsoles("projects", consolesWithCi, (it) => {
     yield* call("PATCH", `/api/v0/projects/${projectId}`, { subdomain: "by-another" })
     yield* Effect.promise(async () => {
       await page.getByRole("textbox", { name: "Owner" }).fill("acme")
-      await page.getByRole("textbox", { name: "Repository" }).fill("docs")
+      await page.getByRole("textbox", { name: "Repository" }).fill("handbook")
       // Reads the page again.
       await page.getByRole("button", { name: "Link", exact: true }).click()
       await expect.poll(() => page.getByLabel("Subdomain").inputValue()).toBe("by-another")
