@@ -121,13 +121,16 @@ const holds = async (seed: number) => {
   return known
 }
 
-/** What a new conversation is like without a bug, likewise. */
+/** What new conversations are like without a bug, likewise: some 200 kB each, so that a night does not keep all. */
 const invented = new Map<string, ReturnType<typeof invent>>()
+const maxInvented = 500
 const inventOnce = (theme: Theme, seed: number) => {
   const name = `${theme}-${seed}`
-  const known = invented.get(name) ?? invent(theme, seed)
-  invented.set(name, known)
-  return known
+  const known = invented.get(name)
+  if (known !== undefined) return known
+  const made = invent(theme, seed)
+  if (invented.size < maxInvented) invented.set(name, made)
+  return made
 }
 
 const now = performance.now.bind(performance)

@@ -67,7 +67,7 @@ export const unitsLeft = ({ current, previous, used }: RateBucket, rateLimit: Ra
   return Math.max(0, Math.floor((rateLimit.limit * parts - used) / parts) - current - previous)
 }
 
-/** Takes units, of which so many are left. */
+/** The bucket after units were taken; `unitsLeft` must be at least as many. */
 export const takeUnits = (bucket: RateBucket, rateLimit: RateLimit, units: number): RateBucket =>
   bucketLifetime(rateLimit) === 0
     ? { ...bucket, used: bucket.used + units * partsOf(rateLimit) }
