@@ -113,10 +113,17 @@ async def async_endless(job):
         raise
 
 
+class Told(Worker):
+    def stop(self):
+        super().stop()
+        # The handler of a signal must not print: it may have interrupted a print.
+        os.write(1, b"stops\n")
+
+
 def worker(handlers):
     faults = lambda error, job_id: say(f"fault: {error}")
     url, key = os.environ["GATEHOUSE_URL"], os.environ["GATEHOUSE_TOKEN"]
-    return Worker(url, key, handlers, lease_seconds=1, grace_seconds=float("inf"), on_error=faults)
+    return Told(url, key, handlers, lease_seconds=1, grace_seconds=float("inf"), on_error=faults)
 
 
 # A handler that is no coroutine function runs in a thread, also beside those that are.

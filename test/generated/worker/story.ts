@@ -49,4 +49,6 @@ const worker = startWorker({
       ),
   },
 })
+// After the worker's own listener.
+process.once("SIGTERM", () => say("stops"))
 await worker.done
