@@ -26,12 +26,14 @@ interface Found {
   readonly endpoint: Readonly<Record<string, unknown>> & {
     readonly external_id: string
     readonly url: string
-    readonly channels?: ReadonlyArray<string>
-    readonly event_types?: ReadonlyArray<string>
+    readonly channels?: ReadonlyArray<string> | null
+    readonly event_types?: ReadonlyArray<string> | null
     readonly metadata?: Readonly<Record<string, unknown>>
   }
   /** What has no counterpart here. */
   readonly lost: ReadonlyArray<string>
+  /** Headers whose values the other service does not show: somebody may set them here. */
+  readonly hidden?: ReadonlyArray<string>
   /** Why the endpoint cannot be imported. */
   readonly refusal?: string | undefined
 }
@@ -53,8 +55,11 @@ const Anything = Schema.Record(Schema.String, Schema.Unknown)
 
 const after = (name: string, cursor: string) => (cursor === "" ? "" : `&${name}=${encodeURIComponent(cursor)}`)
 
-/** An endpoint as another service knows it. Absent, empty or null: it has none. */
-interface Known extends Pick<Found, "owner" | "refusal"> {
+/**
+ * An endpoint as another service knows it. Empty or null: it has none, and so has the endpoint here. Absent: the other
+ * service does not know such a setting, and a repeat leaves it alone.
+ */
+interface Known extends Pick<Found, "owner" | "refusal" | "hidden"> {
   readonly id: string
   /** What the other service itself knows it by, if that is not `id`. */
   readonly key?: string
@@ -68,17 +73,17 @@ interface Known extends Pick<Found, "owner" | "refusal"> {
   readonly limit?: { readonly count: number | null | undefined; readonly seconds?: number }
   /** Further fields of `webhooks/create`. */
   readonly more?: {
-    readonly channels?: ReadonlyArray<string>
+    readonly channels?: ReadonlyArray<string> | null
     readonly header_names?: "svix"
-    readonly filter?: object
-    readonly auth?: object
+    readonly filter?: object | null
+    readonly auth?: object | null
     readonly metadata?: Readonly<Record<string, unknown>>
   }
   readonly lost: ReadonlyArray<string>
 }
 
 /** The endpoint with those of its settings that can exist here, and the names of the others. */
-const found = ({ headers = {}, id, key = id, limit, more, owner, refusal, secret, types, ...known }: Known): Found => {
+const found = ({ headers, id, key = id, limit, more, owner, refusal, secret, types, ...known }: Known): Found => {
   const lost: Array<string> = []
   const kept = <A>(what: string, all: ReadonlyArray<A>, isKnown: (one: A) => boolean, name: (one: A) => string) => {
     const others = all.filter((one) => !isKnown(one))
@@ -91,7 +96,7 @@ const found = ({ headers = {}, id, key = id, limit, more, owner, refusal, secret
   const patterns = kept("event types", own, (type) => Schema.is(EventPatterns)([type]), String)
   const sent = kept(
     "headers",
-    Object.entries(headers),
+    Object.entries(headers ?? {}),
     (one) => Schema.is(EndpointHeaders)(Object.fromEntries([one])),
     ([name]) => name,
   )
@@ -104,6 +109,7 @@ const found = ({ headers = {}, id, key = id, limit, more, owner, refusal, secret
     owner,
     key,
     refusal,
+    hidden: known.hidden ?? [],
     endpoint: {
       external_id: id,
       url: known.url,
@@ -111,9 +117,9 @@ const found = ({ headers = {}, id, key = id, limit, more, owner, refusal, secret
       ...more,
       ...(known.description === undefined ? {} : { description: known.description }),
       ...(secret ? { signing_secret: secret } : { generate_signing_secret: true }),
-      ...(isAny ? {} : { event_types: patterns }),
-      ...(sent.length === 0 ? {} : { headers: Object.fromEntries(sent) }),
-      ...(exact > 1000 ? {} : { max_per_second: perSecond }),
+      ...(types === undefined ? {} : { event_types: isAny ? null : patterns }),
+      ...(headers === undefined ? {} : { headers: sent.length === 0 ? null : Object.fromEntries(sent) }),
+      ...(limit === undefined ? {} : { max_per_second: exact > 1000 ? null : perSecond }),
     },
     lost: [...lost, ...known.lost],
   }
@@ -183,11 +189,12 @@ const svix: Read = Effect.fnUntraced(function* (get) {
           active: one.disabled !== true,
           headers,
           secret: isSymmetric ? key : null,
-          types: one.filterTypes,
+          types: one.filterTypes ?? null,
+          hidden,
           limit: { count: rate === Infinity ? null : rate },
           more: {
             header_names: "svix",
-            ...(one.channels?.length ? { channels: one.channels } : {}),
+            channels: one.channels?.length ? one.channels : null,
             ...(isEmpty(one.metadata) ? {} : { metadata: one.metadata! }),
           },
           lost: [
@@ -301,7 +308,7 @@ const convoyFilter = (own: ReadonlyArray<typeof ConvoySubscription.Type>) => {
     ),
   )
   const [first = {}] = parts
-  if (parts.every((one) => Object.keys(one).length === 0)) return { more: {}, lost: [] }
+  if (parts.every((one) => Object.keys(one).length === 0)) return { more: { filter: null }, lost: [] }
   const isOne = parts.every((one) => JSON.stringify(one) === JSON.stringify(first))
   const filter = isOne && Object.keys(first).join() === "body" ? filterOf(first["body"]!) : undefined
   return filter === undefined ? { more: {}, lost: ["the filter of a subscription"] } : { more: { filter }, lost: [] }
@@ -321,7 +328,7 @@ const convoyAuth = ({ authentication, mtls_client_cert: pair }: ConvoyEndpoint) 
   if (pair?.client_cert && pair.client_key) {
     return { more: { auth: { type: "mtls", certificate: pair.client_cert, private_key: pair.client_key } }, lost: [] }
   }
-  return { more: {}, lost: pair?.client_cert ? ["the client certificate"] : [] }
+  return pair?.client_cert ? { more: {}, lost: ["the client certificate"] } : { more: { auth: null }, lost: [] }
 }
 
 const convoy: Read = Effect.fnUntraced(function* (get, project) {
@@ -597,12 +604,12 @@ const importOne = Effect.fnUntraced(function* (one: Found, into: Into) {
   const fault = urlFault(endpoint.url, { httpsOnly: false })
   if (fault !== undefined) return refused(`url ${fault}`)
   if (endpoint.event_types?.length === 0) return refused("none of its event types can exist here")
-  const ofOwner = isOneOrg && endpoint.channels === undefined ? { channels: [owner.id] } : {}
+  const ofOwner = isOneOrg && endpoint.channels == null ? { channels: [owner.id] } : {}
   if ("channels" in ofOwner && !Schema.is(Channels)(ofOwner.channels)) {
     return refused(`the id of its owner is no name of a channel: ${owner.id}`)
   }
   const decoded = decodeEndpoint({
-    ...{ payload: "data", ...ofOwner, ...endpoint },
+    ...{ payload: "data", ...endpoint, ...ofOwner },
     metadata: isMetadataKept ? metadata : origin,
   })
   if (Result.isFailure(decoded)) return refused(String(decoded.failure).split("\n")[0]!)
@@ -633,8 +640,12 @@ const importOne = Effect.fnUntraced(function* (one: Found, into: Into) {
           if (!isSameOrigin(existing.metadata, origin)) return refused(taken)
           const id = existing.webhook_endpoint_id
           // The endpoint keeps the secret that was made for it.
-          const { generate_signing_secret: _, ...changes } = payload
-          yield* gatehouse.webhooks.update({ payload: { id, ...changes } })
+          const { generate_signing_secret: _, headers, ...changes } = payload
+          // Those that somebody has set here, because the source does not show them, would go with the others.
+          const isOwn = existing.headers?.some((name) => one.hidden?.includes(name)) === true
+          yield* gatehouse.webhooks.update({
+            payload: { id, ...changes, ...(headers === undefined || isOwn ? {} : { headers }) },
+          })
           return { ...base, endpoint: id, result: "updated" } satisfies Imported
         }),
       ),
