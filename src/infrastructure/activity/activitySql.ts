@@ -25,6 +25,7 @@ import {
 } from "../database/fragments.ts"
 import { everywhere, Nodes } from "../database/Nodes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
+import { isPlaced } from "../orgs/pickDue.ts"
 import { countDue, sumDue } from "../webhooks/deliveryQueueSql.ts"
 
 const decodeCounts = decodeRows(
@@ -87,7 +88,7 @@ export const layer = Layer.effect(
           SELECT id AS "endpointId", url, description, active, failing_since AS "failingSince",
             deactivated_at AS "deactivatedAt",
             deactivated_reason AS "deactivatedReason"
-          FROM webhook_endpoints WHERE id = ANY(${ids})`).pipe(orUnavailable),
+          FROM webhook_endpoints e WHERE id = ANY(${ids}) AND ${isPlaced(sql, "e")}`).pipe(orUnavailable),
       )
       const endpoints = new Map(found.flat().map((endpoint) => [endpoint.endpointId, endpoint]))
       return rows.map((row): Row => ({ ...row, ...endpoints.get(row.endpointId) }))

@@ -11,6 +11,7 @@ import { afterCursor, date, decodePage, decodeRows, orgOf, pageOf, Time } from "
 import { everywhere, Nodes } from "../database/Nodes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
+import { isPlaced } from "../orgs/pickDue.ts"
 import * as ByteLimit from "../orgs/enforceByteLimit.ts"
 
 /** Due alerts among which a claim chooses: more owners than have looks in flight, each with all of its alerts. */
@@ -42,8 +43,8 @@ const badEndpoints = (
       : sql`active AND failing_since <= ${date(failingBefore)}`
   // Of one org in a CASE: a plan with old statistics would read an index of all orgs instead.
   return sql<{ endpointId: string; orgId: string; url: string; since: Date }>`
-    SELECT id AS "endpointId", org_id AS "orgId", url, ${sql(since)} AS since FROM webhook_endpoints
-    WHERE ${orgId === null ? isBad : sql`org_id = ${orgId} AND CASE WHEN ${isBad} THEN true END`}
+    SELECT id AS "endpointId", org_id AS "orgId", url, ${sql(since)} AS since FROM webhook_endpoints e
+    WHERE ${orgId === null ? sql`${isBad} AND ${isPlaced(sql, "e")}` : sql`org_id = ${orgId} AND CASE WHEN ${isBad} THEN true END`}
     ORDER BY ${sql(since)} ${sql.literal(order)} LIMIT ${limit}`
 }
 

@@ -123,7 +123,7 @@ export const layer = Layer.effect(
           const node = yield* nodeOfRow(nodes, sampled.node)
           const here = yield* used(sql, sampled)
           const there = node && (yield* sample(node.sql, orgId, columns))
-          const stored = there === undefined ? here : sumOf(here, yield* used(node!.sql, there))
+          const stored = there === undefined ? here : withNode(here, yield* used(node!.sql, there))
           const storedBytes = Math.max(0, stored.storedBytes + usage.bytes(orgId))
           const { keyPrefix, overrides, retentionDays, strictEvents } = sampled
           const settings = { overrides: overrides ?? {}, keyPrefix, retentionDays, strictEvents }
@@ -310,9 +310,13 @@ const used = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, sampled: Sam
   return { ...counted, pendingDeliveries: pending, storedBytes } satisfies OrgAmounts
 })
 
-/** Each database counts nothing of what the other has. */
-const sumOf = (one: OrgAmounts, other: OrgAmounts): OrgAmounts =>
-  Record.map(one, (amount, name) => amount + other[name])
+/** What an org on a node has. While it moves, the platform's database has copies of what is the node's. */
+const withNode = ({ keys, projects, storedBytes }: OrgAmounts, node: OrgAmounts): OrgAmounts => ({
+  ...node,
+  keys,
+  projects,
+  storedBytes: storedBytes + node.storedBytes,
+})
 
 /** Where names are: the table, the SQL of what a reader sees as the name, and the columns that may have the text. */
 const places: ReadonlyArray<{

@@ -24,6 +24,10 @@ interface DueRows {
 export const isSettled = (sql: SqlClient.SqlClient, row: string) =>
   sql.literal(`NOT EXISTS (SELECT FROM org_moves m WHERE m.org_id = ${row}.org_id AND m.state <> 'copying')`)
 
+/** SQL: whether a row of an org is the org's, and no copy that a move makes or has left (ADR 36). */
+export const isPlaced = (sql: SqlClient.SqlClient, row: string) =>
+  sql.literal(`NOT EXISTS (SELECT FROM org_moves m WHERE m.org_id = ${row}.org_id AND m.state IN ('arriving', 'left'))`)
+
 /**
  * The CTEs that find the next orgs with due rows: `seen` has the next `limit` orgs with such rows, and `due` has those
  * with a due row. Reads one index entry for each org, however many rows it has.

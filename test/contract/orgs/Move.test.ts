@@ -1,10 +1,13 @@
 import { assert } from "@effect/vitest"
 import { Context, DateTime, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
+import { AlertRepository } from "#src/domain/alerts/Alerts.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import { SweepRepository } from "#src/domain/sweeps/Sweeps.ts"
+import { OrgScope } from "#src/domain/Principal.ts"
 import type { NewEvent } from "#src/domain/ServiceEvent.ts"
 import { EventRepository } from "#src/domain/webhooks/EventRepository.ts"
+import * as AlertsSql from "#src/infrastructure/alerts/alertsSql.ts"
 import { moveOrg } from "#src/infrastructure/database/manageNodes.ts"
 import { Nodes } from "#src/infrastructure/database/Nodes.ts"
 import { orgMoves } from "#src/infrastructure/database/orUnavailable.ts"
@@ -125,6 +128,7 @@ const repositories = Layer.mergeAll(
   EventsSql.layer,
   JobsSql.layer,
   OrgsSql.layer,
+  AlertsSql.layer,
 ).pipe(Layer.provide(crypto.layer))
 
 layer(Layer.provideMerge(repositories, databaseWithNode), { excludeTestServices: true })("moves", (it) => {
@@ -207,6 +211,33 @@ layer(Layer.provideMerge(repositories, databaseWithNode), { excludeTestServices:
       }
     },
   )
+
+  // Seen failing: the org had twice the endpoints, schedules and jobs, and was named twice, until the old rows had gone.
+  it.effect("what an org has is told once, at each step of a move", function* () {
+    const sql = yield* SqlClient.SqlClient
+    const orgId = yield* insertOrg
+    yield* fillTables(orgId)
+    yield* sql`DELETE FROM org_moves`
+    yield* sql`DELETE FROM moved_rows`
+    yield* sql`
+      UPDATE webhook_endpoints SET active = true, failing_since = now() - interval '1 day' WHERE org_id = ${orgId}`
+    const { findWithUsage } = yield* OrgRepository
+    const { endpoints } = yield* AlertRepository
+    const told = Effect.gen(function* () {
+      const { used } = yield* findWithUsage(orgId)
+      const failing = yield* endpoints(OrgScope.EveryOrg(), yield* DateTime.now, 100)
+      return { used, failing: failing.filter((one) => one.orgId === orgId) }
+    })
+    const before = yield* told
+    assert.isAbove(before.used.endpoints, 0)
+    assert.lengthOf(before.failing, before.used.endpoints)
+    for (const to of ["node", "platform"]) {
+      for (const step of ["drain", "left", "no end"]) {
+        yield* moveTo(orgId, to, step)
+        assert.deepStrictEqual(yield* told, before, `${step} of ${to}`)
+      }
+    }
+  })
 
   it.effect("a move of a deleted org ends, and nothing of it stays", function* () {
     const sql = yield* SqlClient.SqlClient
