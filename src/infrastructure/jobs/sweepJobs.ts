@@ -12,7 +12,6 @@ import {
   keyIsTaken,
   sweepNotFound,
 } from "../../domain/jobs/JobRepository.ts"
-import type { makeTell } from "../../domain/jobs/tellJobs.ts"
 import { JobCause, JobSweep, JobSweepFilter, type JobSweepOrder } from "../../domain/jobs/JobSweeps.ts"
 import { audited } from "../audit/audited.ts"
 import { date, decodeRows, idAt, isAmong, isOfOrg, listedId, texts, Time, toJsonText } from "../database/fragments.ts"
@@ -229,15 +228,17 @@ export const retryFailed = Effect.fnUntraced(function* (
   batch: SweptBatch,
 ) {
   const { doneTo, looked, wanted } = yield* readBatch(sql, "retry", batch)
-  if (wanted.length === 0) return { rows: looked.length, done: 0, doneTo }
+  if (wanted.length === 0) return { rows: looked.length, doneTo }
   const queue = Effect.fnUntraced(function* (rooms: Limits.Rooms) {
     const jobs = wanted.slice(0, rooms.get(batch.orgId)?.rows ?? 0)
     const { free } = yield* takeKeys(sql, batch.orgId, jobs)
-    const { length: done } = yield* queueFailed(sql, usage, batch.orgId, free, undefined, batch.now)
-    if (jobs.length === wanted.length) return { rows: looked.length, done, doneTo }
-    return { rows: jobs.length, done, doneTo: jobs.at(-1)?.id ?? batch.doneTo, isWaiting: true }
+    const changed = (yield* queueFailed(sql, usage, batch.orgId, free, undefined, batch.now)).map(({ id }) => id)
+    if (jobs.length === wanted.length) return { rows: looked.length, changed, doneTo }
+    return { rows: jobs.length, changed, doneTo: jobs.at(-1)?.id ?? batch.doneTo, isWaiting: true }
   })
-  return yield* limit.withRooms(new Map([[batch.orgId, wanted.length]]), queue, ({ done }) => ({ rows: done }))
+  return yield* limit.withRooms(new Map([[batch.orgId, wanted.length]]), queue, ({ changed }) => ({
+    rows: changed.length,
+  }))
 })
 
 /** Cancels the next jobs of a sweep. */
@@ -245,7 +246,6 @@ export const cancelJobs = Effect.fnUntraced(function* (
   sql: Sql,
   random: SecureRandom.SecureRandom["Service"],
   reportAll: Repository["reportAll"],
-  tell: Effect.Success<typeof makeTell>,
   batch: SweptBatch,
 ) {
   const { orgId, now } = batch
@@ -257,11 +257,10 @@ export const cancelJobs = Effect.fnUntraced(function* (
     })),
   )
   const outcomes = yield* reportAll(orgId, reports)
-  const canceled = outcomes.flatMap((outcome, n) =>
+  const changed = outcomes.flatMap((outcome, n) =>
     outcome._tag === "Success" && outcome.success.status !== null ? [wanted[n]!.id] : [],
   )
-  tell(orgId, canceled, "canceled")
-  return { rows: looked.length, done: canceled.length, doneTo }
+  return { rows: looked.length, changed, doneTo }
 })
 
 /**

@@ -61,7 +61,9 @@ interface Batch {
   readonly rows: number
   readonly doneTo: string | null
   readonly isWaiting?: boolean
-  /** The deliveries that it has resent, the jobs that it has changed, or how much of an erasure, in percent. */
+  /** The jobs that it has changed. */
+  readonly changed?: ReadonlyArray<string>
+  /** The deliveries that it has resent, or how much of an erasure, in percent; else those jobs. */
   readonly done?: number
   readonly erased?: string
   /** The deliveries that it has inserted. */
@@ -221,7 +223,7 @@ export const layer = Layer.effect(
         case "retryJobs":
           return yield* retryFailed(sql, usage, jobLimit, sweptBatch(sweep, limit, now))
         case "cancelJobs":
-          return yield* cancelJobs(sql, random, reportAll, tell, sweptBatch(sweep, limit, now))
+          return yield* cancelJobs(sql, random, reportAll, sweptBatch(sweep, limit, now))
         case "resend":
           return yield* resendBatch(sql, sweep.org_id, sweep.filter, sweep.done_to, limit, now)
         case "deliver": {
@@ -267,13 +269,18 @@ export const layer = Layer.effect(
           const [sweep] = yield* sql<SweepRow>`SELECT * FROM sweeps WHERE id = ${sweepId} FOR UPDATE SKIP LOCKED`
           if (sweep === undefined) return null
           const batch: Batch = yield* runBatch(sweep, now, limit)
-          const { deliveries = 0, done = 0, doneTo, erased = null, isWaiting = false, rows } = batch
-          yield* sql.afterCommit(Effect.sync(() => usage.addBytes(sweep.org_id, deliveries * rowCost.delivery)))
+          const { changed = [], deliveries = 0, doneTo, erased = null, isWaiting = false, rows } = batch
+          yield* sql.afterCommit(
+            Effect.sync(() => {
+              usage.addBytes(sweep.org_id, deliveries * rowCost.delivery)
+              tell(sweep.org_id, changed, sweep.kind === "cancelJobs" ? "canceled" : "queued")
+            }),
+          )
           if (["resend", "deliver"].includes(sweep.kind)) usage.notePending(sweep.org_id)
           yield* doneTo === null
             ? sql`DELETE FROM sweeps WHERE id = ${sweepId}`
             : sql`
-                UPDATE sweeps SET done_to = ${doneTo}, done = done + ${done}::int, erased = ${erased}::text,
+                UPDATE sweeps SET done_to = ${doneTo}, done = done + ${batch.done ?? changed.length}::int, erased = ${erased}::text,
                   -- Events of the service's own stay in their order.
                   turn = CASE WHEN kind = 'emit' THEN turn ELSE nextval('sweeps_turn_seq') END
                 WHERE id = ${sweepId}`

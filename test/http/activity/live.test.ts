@@ -106,6 +106,24 @@ for (const [database, environment] of Object.entries({
       expect((yield* seen(unknown.events, 1))[0]!.event).toBe("reset")
     })
 
+    it.effect("jobs that a filter retries or cancels are told to who watches", function* () {
+      const { url } = yield* TestServer
+      const tenant = yield* makeTenant(adminToken)
+      const { job_id } = yield* tenant.call("jobs/create", { workflow: "w" })
+      const { events } = yield* follow(url, { "x-api-key": tenant.key })
+      const told = (status: string) =>
+        until("the event", Effect.sync(events), (all) =>
+          all.some(({ data, event }) => event === "job" && data["jobId"] === job_id && data["status"] === status),
+        )
+      yield* seen(events, 1)
+      yield* tenant.call("jobs/fail", { job_id, error: "boom" })
+      yield* told("failed")
+      yield* tenant.call("jobs/retry", { filter: {} })
+      yield* told("queued")
+      yield* tenant.call("jobs/cancel", { filter: {} })
+      yield* told("canceled")
+    })
+
     it.effect("a portal session gets endpoints and deliveries, but no jobs", function* () {
       const { url } = yield* TestServer
       const tenant = yield* makeTenant(adminToken)
