@@ -378,6 +378,7 @@ export const layer = Layer.effect(
       retry: Effect.fnUntraced(function* (orgId, jobId, input, now, entry) {
         const stored = yield* find(orgId, jobId)
         if (stored.row.status !== "failed") return yield* jobNotFailed(stored.row.status)
+        yield* world.needOrg(orgId)
         yield* needRoom(world, "unfinishedJobs", orgId)
         const text = input === undefined ? stored.row.input : toStoredJson(input)
         const more = rowBytes("job", [], [text]) - rowBytes("job", [], [stored.row.input])

@@ -253,7 +253,7 @@ export const layer = Layer.effect(
             )
             SELECT id FROM made`
           const made = yield* jobLimit.within(Limits.orgOwner(sql, orgId), { bytes: schedule.bytes }, create)
-          if (made === undefined || made.length === 0) return yield* bytes.refuse(orgId)
+          if (made.length === 0) return yield* bytes.refuse(orgId)
           return undefined
         },
         sql.withTransaction,

@@ -88,7 +88,6 @@ export const make = Effect.gen(function* () {
       yield* audited(sql, entry, sql`SELECT ${orgId}::text AS "orgId"`)
     })
     yield* limit.within(Limits.orgOwner(sql, orgId), { bytes: 0 }, queue)
-    return undefined
   })
 
   return {

@@ -3,6 +3,7 @@ import { SqlClient, type Statement } from "effect/sql"
 import { LRUCache } from "lru-cache"
 import { Unavailable } from "../../domain/Errors.ts"
 import { monotonicMillisOf } from "../../domain/monotonicMillis.ts"
+import { orgDeleted } from "../../domain/orgs/Org.ts"
 import { DefaultLimits, limitReached, type OrgLimitName } from "../../domain/orgs/OrgLimits.ts"
 import { outsideTransaction } from "../database/boundedTransactions.ts"
 import { texts } from "../database/fragments.ts"
@@ -404,7 +405,7 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
     admit,
     withRooms,
 
-    /** Creates rows in a transaction; fails at the limit, and does nothing when there is no such owner. */
+    /** Creates rows in a transaction; fails at the limit, and when the owner was deleted meanwhile. */
     within: <A, E, R>(owner: Owner, needs: Needs, create: Effect.Effect<A, E, R>) => {
       const created = Effect.map(create, (value) => ({ value }))
       const insert = (beside: Beside) =>
@@ -414,7 +415,9 @@ export const make = Effect.fnUntraced(function* (name: CountedRows) {
               sql`SELECT 1 FROM (SELECT org.id, org.limits FROM ${owner.from()}) AS org WHERE ${fits(beside)}`,
               (found) => (found.length > 0 ? created : Effect.undefined),
             )
-      return Effect.map(admit(owner, needs, insert), (made) => made?.value)
+      return Effect.flatMap(admit(owner, needs, insert), (made) =>
+        made === undefined ? Effect.fail(orgDeleted) : Effect.succeed(made.value),
+      )
     },
   }
 })

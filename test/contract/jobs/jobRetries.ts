@@ -3,6 +3,7 @@ import { DateTime, Effect } from "effect"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import type { JobSweepOrder } from "#src/domain/jobs/JobSweeps.ts"
 import { JobRepository, type NewJob } from "#src/domain/jobs/JobRepository.ts"
+import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import { idAt } from "#src/infrastructure/database/fragments.ts"
 import { findWithUsage, refusal, updateOrg } from "../orgs/orgLimits.ts"
 import { failureOf, insertOrg, itemsOf, newEntry, newId } from "../support.ts"
@@ -147,6 +148,13 @@ export const jobRetries = (it: It) => {
       assert.deepInclude(yield* findJob(orgId, jobId), { attempt: 4, max_attempts: 6 })
     },
   )
+
+  // Seen failing: the answer said that the job is queued again.
+  it.effect("retry: fails for an org that was deleted during the request", function* () {
+    const { jobId, now, orgId } = yield* insertFailed()
+    yield* OrgRepository.use((orgs) => orgs.remove(orgId, now, newEntry({ action: "org.delete" })))
+    assert.match(yield* failureOf(retry(orgId, jobId, now)), /The org was deleted during this request/)
+  })
 
   // Seen failing with attempts that begin at 1 again: the late worker completed the job.
   it.effect("retry: a worker from before it changes nothing", function* () {

@@ -113,6 +113,11 @@ const onNode = Layer.unwrap(
                 Effect.orDie,
               ),
             ),
+          // As the erasure does, which a sweep begins.
+          remove: (orgId, at, entry) =>
+            Effect.tap(orgs.remove(orgId, at, entry), () =>
+              Effect.orDie(node!.sql`DELETE FROM orgs WHERE id = ${orgId}`),
+            ),
         }),
       ),
     )
