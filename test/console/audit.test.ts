@@ -62,6 +62,18 @@ withConsoles("the audit log", consoles, (it) => {
     )
   })
 
+  it.effect("the name in a sentence is the link, also when it is a word of the sentence", function* () {
+    const orgId = yield* createOrg("Acme")
+    const { id } = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, { name: "key" })
+    yield* inTab(`/orgs/${orgId}/audit`, async (page) => {
+      const sentence = page.getByText("created the key key")
+      await sentence.waitFor()
+      expect((await sentence.innerHTML()).replaceAll(/ class="[^"]*"|<.?bdi>/g, "")).toBe(
+        `created the key <a href="/console/orgs/${orgId}/keys/${id}">key</a>`,
+      )
+    })
+  })
+
   it.effect("a key that made a change is named, however many keys are newer", function* () {
     const { send } = yield* TestServer
     const orgId = yield* createOrg("Acme")

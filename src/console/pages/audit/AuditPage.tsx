@@ -170,21 +170,33 @@ const pageOf = ({ action, details, target }: Entry) => {
   return pages[kind]
 }
 
+/** In no text of the service. */
+const placeOfName = "\0"
+
 /** What happened, with a link to what it is about. */
 const Sentence = ({ entry, nameOf }: { readonly entry: Entry; readonly nameOf: NameOf }) => {
   const orgId = useOrg()
-  const sentence = sentenceOf(entry, nameOf)
   const page = pageOf(entry)
   const name = nameOf(entry.target)
-  const [before, ...after] = sentence.split(name)
-  if (page === undefined || after.length === 0) return <span class="anywhere">{sentence}</span>
-  return (
-    <span class="anywhere">
-      {before}
+  const link =
+    page === undefined ? (
+      name
+    ) : (
       <Link class="underlined" to={orgPath(orgId, page)}>
         {name}
       </Link>
-      {after.join(name)}
+    )
+  // Its name may be a word of the sentence.
+  const [before, after] = sentenceOf(entry, (id) => (id === entry.target ? placeOfName : nameOf(id))).split(placeOfName)
+  return (
+    <span class="anywhere">
+      {before}
+      {after !== undefined && (
+        <>
+          <bdi>{link}</bdi>
+          {after}
+        </>
+      )}
     </span>
   )
 }
@@ -197,7 +209,6 @@ export default () => {
   const filters = useFilters(nameOf)
   const pages = useMatches(all, filters.matches)
   const who = new Map((all.rows ?? []).map((entry) => [entry.actor, actorText(entry, nameOf)]))
-  if (filters.by !== undefined && !who.has(filters.by)) who.set(filters.by, filters.by)
   const actors = [...who].map(([value, label]) => ({ value, label }))
   return (
     <Page title="Audit log" intro="Who changed what in this org. Entries never change.">
