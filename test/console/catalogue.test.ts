@@ -31,8 +31,16 @@ withConsoles("the catalogue", consoles, (it) => {
       await dialog.getByLabel("Description").fill("An invoice was paid.")
       await dialog.getByLabel("Version").fill("2")
       await dialog.getByText("Deprecated:").click()
+      const saved = page.waitForRequest("**/event-types/update")
       await dialog.getByRole("button", { name: "Save" }).click()
       await page.getByText("Schema, version 2").waitFor()
+      // Somebody else may have changed the rest.
+      expect((await saved).postDataJSON()).toEqual({
+        name: "invoice.paid",
+        description: "An invoice was paid.",
+        deprecated: true,
+        schemas: { "2": { type: "object", required: ["invoice"] } },
+      })
       await page.getByText("1, 2").waitFor()
       await page.getByRole("link", { name: "Add an endpoint for it" }).click()
       const types = page.getByRole("dialog").getByLabel("Event types")

@@ -97,8 +97,11 @@ withConsoles("orgs", consoles, (it) => {
       await page.getByRole("button", { name: "Edit Queue" }).click()
       await dialog.getByLabel("More than", { exact: true }).fill("2000")
       await expectAccessible(page)
+      const saved = page.waitForRequest((request) => request.method() === "PATCH")
       await dialog.getByRole("button", { name: "Save" }).click()
       await page.getByRole("cell", { name: "2,000 deliveries" }).waitFor()
+      // Somebody else may have changed the rest.
+      expect((await saved).postDataJSON()).toEqual({ threshold: 2_000 })
       await page.getByRole("button", { name: "Test", exact: true }).click()
       await page.getByRole("status").getByText("The target was not reached: ").waitFor()
     })

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks"
-import type { ResponseBody } from "../../client/Operations.ts"
+import type { Args, ResponseBody } from "../../client/Operations.ts"
 import { useCall, useData, usePages } from "../../client/queries.ts"
 import { useMay } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
@@ -105,20 +105,27 @@ const Edit = ({ of, onClose }: { readonly of?: EventType; readonly onClose: () =
   const [, select] = useSearch("type")
   const version = of && newestOf(of)
   const schema = version === undefined ? undefined : of?.schemas[version]
-  const { field, fields, isValid, values } = useFields(settings, { ...of, version: version ?? "1", schema })
+  const { changes, field, fields, isValid, values } = useFields(settings, { ...of, version: version ?? "1", schema })
   const save = async () => {
-    const { deprecated, description, group, name } = values
-    const schemas = values.schema === undefined ? {} : { schemas: { [values.version]: values.schema } }
-    const fields = { name, deprecated, example: values.example ?? null, ...schemas }
-    if (of !== undefined) return call("eventTypes.update", { ...fields, description, group })
-    await call("eventTypes.create", { ...fields, ...(description && { description }), ...(group && { group }) })
+    const { name, schema } = values
+    // Only what differs: somebody else may have changed the rest.
+    const { schema: newSchema, version, ...others } = changes
+    const hasSchema = schema !== undefined && (newSchema !== undefined || version !== undefined)
+    const type = {
+      ...others,
+      name,
+      ...("example" in changes && { example: values.example ?? null }),
+      ...(hasSchema && { schemas: { [values.version]: schema } }),
+    }
+    if (of !== undefined) return call("eventTypes.update", type)
+    await call("eventTypes.create", type as Args<"eventTypes.create">)
     return select(name)
   }
   return (
     <FormDialog
       title={of === undefined ? "Add an event type" : `Edit ${of.name}`}
       submit={of === undefined ? "Add event type" : "Save"}
-      isReady={isValid}
+      isReady={isValid && Object.keys(changes).length > 0}
       onSubmit={save}
       onClose={onClose}
     >

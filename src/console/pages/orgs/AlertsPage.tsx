@@ -83,19 +83,20 @@ const State = ({ active, failingSince, firingSince }: Alert) => {
 const EditAlert = ({ of, onClose }: { readonly of: Alert | undefined; readonly onClose: () => void }) => {
   const isOfOrg = useOrgId() !== undefined
   const call = useAlertCall()
-  const { field, values } = useFields(settings, { threshold: 30, quietMinutes: 60, ...of, target: "slack" })
+  const { changes, field, values } = useFields(settings, { threshold: 30, quietMinutes: 60, ...of, target: "slack" })
   const { condition, name, quietMinutes, target, threshold, url } = values
   const [thresholdLabel] = thresholds[condition] ?? []
   const save = async () => {
     const fields = { name, quietMinutes, ...(thresholdLabel && { threshold }) }
     if (of === undefined) await call("create", { ...fields, condition, target, url })
-    else await call("update", { ...fields, id: of.alertId })
+    else await call("update", { ...changes, id: of.alertId })
     toast(of === undefined ? "The alert is created. Test it." : "The alert is saved.")
   }
   return (
     <FormDialog
       title={of === undefined ? "Create an alert" : `Edit ${of.name}`}
       submit={of === undefined ? "Create alert" : "Save"}
+      isReady={of === undefined || Object.keys(changes).length > 0}
       onSubmit={save}
       onClose={onClose}
     >
