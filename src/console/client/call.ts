@@ -43,18 +43,33 @@ interface CallOptions {
 
 type Method = (args: object, options: CallOptions) => Promise<unknown>
 
+/** How much later it is for the service than for this browser, whose clock may be wrong, in milliseconds. */
+let laterMillis = 0
+/** A response is not on its way for longer. */
+const timeoutMillis = 30_000
+
+/** The time of the service, as its responses say it. */
+export const serviceNow = () => Date.now() + laterMillis
+
+const readClock = (response: Response) => {
+  const later = Date.parse(response.headers.get("date") ?? "") - Date.now()
+  if (!Number.isNaN(later)) laterMillis = Math.abs(later) > timeoutMillis ? later : 0
+  return response
+}
+
 /** The client of `packages/client`, which sends what a session needs besides. */
 const clientFor = ({ credential, orgId }: CallOptions) =>
   bind(table, {
     baseUrl: "",
     credential: credential ?? bearer,
-    timeoutMillis: 30_000,
+    timeoutMillis,
     parse: parseJson,
     fetch: (url, init) => {
       const headers = new Headers(init?.headers)
       if (session.csrfToken !== null && credential === undefined) headers.set("x-csrf-token", session.csrfToken)
       if (orgId !== undefined && isOfOrg(String(url))) headers.set("x-org-id", orgId)
-      return globalThis.fetch(url, { ...init, headers, credentials: isInFrame ? "omit" : "same-origin" })
+      const credentials = isInFrame ? "omit" : "same-origin"
+      return globalThis.fetch(url, { ...init, headers, credentials }).then(readClock)
     },
   }) as Record<string, Record<string, Method>>
 

@@ -1,7 +1,7 @@
 import { type ComponentChildren, createContext } from "preact"
 import { useContext, useEffect, useState } from "preact/hooks"
 import type { OperationId } from "./Operations.ts"
-import { answers, bearerHeader } from "./call.ts"
+import { answers, bearerHeader, serviceNow } from "./call.ts"
 import { isInFrame } from "./embedded.ts"
 import { patchRows, refresh } from "./queries.ts"
 
@@ -148,7 +148,7 @@ const follow = (orgId: string | undefined, onState: (change: (now: LiveState) =>
     timer = setTimeout(open, reopenMillis)
   }
   const listen = () => {
-    const since = Date.now()
+    const since = serviceNow()
     clearTimeout(silence)
     silence = setTimeout(() => {
       gone(since)
@@ -165,7 +165,7 @@ const follow = (orgId: string | undefined, onState: (change: (now: LiveState) =>
     for (const event of ["open", "ping", "reset", ...topics]) source.addEventListener(event, listen)
     source.addEventListener("open", () => onState(() => ({ isLive: true })))
     source.addEventListener("error", () => {
-      const since = Date.now()
+      const since = serviceNow()
       const failed = source
       onState((now) => ({ ...now, isLive: false }))
       void answers().then((isThere) => {

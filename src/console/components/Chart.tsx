@@ -1,8 +1,9 @@
-import { useMemo, useState } from "preact/hooks"
+import { useState } from "preact/hooks"
 import { numberText, shortNumber } from "./numbers.ts"
 import { Link, navigate } from "../navigation/router.tsx"
 import { styled } from "./Page.tsx"
 import { Table } from "./Table.tsx"
+import { useNow } from "./Time.tsx"
 
 export interface Series<Name extends string = string> {
   readonly name: Name
@@ -39,13 +40,15 @@ export const byDay = <I extends { readonly at: string }>(hours: ReadonlyArray<I>
   return [...days.values()] as unknown as ReadonlyArray<I>
 }
 
+/** So many hours ago, from the start of the hour. It moves on while a page stays open. */
+export const useHoursAgo = (hours: number) =>
+  new Date((Math.floor(useNow(millisOf.minute) / millisOf.hour) - hours) * millisOf.hour)
+
 /** Where a chart by minute, hour or day of the reader begins: a day ago, or at the midnight of 30 days. */
-export const useBeginning = (every: "minute" | "hour" | "day") =>
-  useMemo(() => {
-    const now = new Date()
-    const midnight = new Date(now.getFullYear(), now.getMonth(), now.getDate() - 29)
-    return (every === "day" ? midnight : new Date(Date.now() - 23 * millisOf.hour)).toISOString()
-  }, [every])
+export const useBeginning = (every: "minute" | "hour" | "day") => {
+  const hour = useHoursAgo(every === "day" ? 0 : 23)
+  return (every === "day" ? new Date(hour.getFullYear(), hour.getMonth(), hour.getDate() - 29) : hour).toISOString()
+}
 
 /** "day in Europe/Berlin": what a chart counts by. */
 export const unitText = (every: string) => (every === "day" ? `day in ${readersZone}` : every)

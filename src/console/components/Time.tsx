@@ -1,4 +1,5 @@
 import { useEffect, useId, useState } from "preact/hooks"
+import { serviceNow } from "../client/call.ts"
 import { useSearch } from "../navigation/router.tsx"
 import { Button } from "./Button.tsx"
 import { Chip, Field } from "./Form.tsx"
@@ -26,11 +27,11 @@ const relativeTo = (at: number, now: number) => {
   return Math.abs(distance) < 5 * second ? "just now" : relative.format(Math.trunc(distance / millis), unit)
 }
 
-/** The time now, read again every so often while the component is shown. */
+/** The time of the service now, read again every so often while the component is shown. */
 export const useNow = (everyMillis = 10 * second) => {
-  const [now, setNow] = useState(Date.now)
+  const [now, setNow] = useState(serviceNow)
   useEffect(() => {
-    const timer = setInterval(() => setNow(Date.now()), everyMillis)
+    const timer = setInterval(() => setNow(serviceNow()), everyMillis)
     return () => clearInterval(timer)
   }, [everyMillis])
   return now
@@ -114,11 +115,11 @@ export const DateTime = ({ isRequired = false, label, onChange, value }: DateTim
 )
 
 /** The time so many milliseconds ago, at a full minute. */
-export const ago = (millis: number) => new Date(Math.floor((Date.now() - millis) / 60_000) * 60_000).toISOString()
+export const ago = (millis: number) => new Date(Math.floor((serviceNow() - millis) / 60_000) * 60_000).toISOString()
 
 /** Whether a time is so many hours ago, up to what has passed since somebody chose it. */
 const isAbout = (at: string, hours: number) =>
-  Math.abs(Date.now() - Date.parse(at) - hours * hour) < (hours * hour) / 15
+  Math.abs(serviceNow() - Date.parse(at) - hours * hour) < (hours * hour) / 15
 
 /** The times that people ask for most, until now. */
 const lastTimes = [

@@ -1,3 +1,4 @@
+import { serviceNow } from "../../client/call.ts"
 import type { ResponseBody } from "../../client/Operations.ts"
 
 export type Job = ResponseBody<"jobs.list">["jobs"][number]
@@ -8,4 +9,4 @@ export const isOpen = ({ status }: Pick<Job, "status">) => status === "queued" |
 
 /** Whether no claim takes the job yet. */
 export const isDelayed = ({ run_at, status }: Pick<Job, "run_at" | "status">) =>
-  status === "queued" && run_at !== null && Date.parse(run_at) > Date.now()
+  status === "queued" && run_at !== null && Date.parse(run_at) > serviceNow()

@@ -1,9 +1,10 @@
-import { useMemo, useState } from "preact/hooks"
+import { useState } from "preact/hooks"
 import type { ResponseBody } from "../../client/Operations.ts"
 import { useData, usePages } from "../../client/queries.ts"
 import { Badge } from "../../components/Badge.tsx"
 import { useMay } from "../../client/session.tsx"
 import { Button, buttonClass } from "../../components/Button.tsx"
+import { useHoursAgo } from "../../components/Chart.tsx"
 import { Card, Empty, Page } from "../../components/Page.tsx"
 import { type Column, ListCard } from "../../components/Table.tsx"
 import { Segments } from "../../components/Tabs.tsx"
@@ -16,13 +17,12 @@ import { reasonText } from "../webhooks/endpoints.ts"
 import { Activity, type Every, ranges, useRange } from "./Activity.tsx"
 import { Health, Replicas } from "./Health.tsx"
 
-const hourMillis = 3_600_000
-/** A minute less than the 30 days that the operation allows. */
-const millisOf: Record<Every, number> = { minute: hourMillis, hour: 24 * hourMillis, day: 720 * hourMillis - 60_000 }
+/** Less than the 30 days that the operation allows, also when another hour has just begun. */
+const hoursOf: Record<Every, number> = { minute: 1, hour: 24, day: 718 }
 
 export default () => {
   const [every, setEvery] = useRange("minute")
-  const since = useMemo(() => new Date(Date.now() - millisOf[every]).toISOString(), [every])
+  const since = useHoursAgo(hoursOf[every]).toISOString()
   const may = useMay()
   const { data } = useData("orgs.list", { limit: 1 }, { enabled: may("projects.create"), refetchMillis: 10_000 })
   if (data?.orgs.length === 0) return <FirstStart />
