@@ -49,6 +49,16 @@ export const queries = new QueryClient({
 /** Begins with the id of the operation, so that live events find the responses that they change. */
 const keyOf = (id: OperationId, args: object, orgId: string | undefined) => [id, args, orgId]
 
+/** Whether somebody has deleted it, or the reader may not see it any more: it is not shown as it was. */
+const isGone = (error: Error | null) => error instanceof GatehouseError && [403, 404].includes(error.status)
+
+/** Whether the page shows a response that could not be read again. */
+export const isOutdated = () =>
+  queries.getQueryCache().findAll({
+    type: "active",
+    predicate: ({ state: { data, error, status } }) => status === "error" && data !== undefined && !isGone(error),
+  }).length > 0
+
 interface DataOptions {
   /** false: does not ask yet. */
   readonly enabled?: boolean
@@ -109,9 +119,7 @@ export const useData = <Id extends OperationId>(id: Id, args: Args<Id>, options:
   useEffect(() => observer.setOptions(all))
   const result = useResult(observer, () => observer.getOptimisticResult(queries.defaultQueryOptions(all) as never))
   const error = useKeptError(result, JSON.stringify(all.queryKey))
-  // What somebody has deleted, or the reader may not see any more, is not shown as it was.
-  const isGone = error instanceof GatehouseError && [403, 404].includes(error.status)
-  const data = isGone ? undefined : (result.data as ResponseBody<Id> | undefined)
+  const data = isGone(error) ? undefined : (result.data as ResponseBody<Id> | undefined)
   return { data, error, isEarlier: result.isPlaceholderData, refetch: () => void observer.refetch() }
 }
 
@@ -248,7 +256,7 @@ export const usePages = <Id extends OperationId, Row>(
   }
   return {
     /** undefined while the first page is on its way. */
-    rows: shown,
+    rows: isGone(result.error) ? undefined : shown,
     error: result.error,
     /** Reads the next page; undefined after the last. */
     more: result.hasNextPage ? () => void observer.fetchNextPage() : undefined,

@@ -66,12 +66,18 @@ const inWords = (sentence: string) =>
     (_, before: string, path: string) => `${before}${before === "" ? "The" : "the"} ${pathWords(path)}`,
   )
 
-const sentenceOf = (error: Error) =>
-  !(error instanceof GatehouseError)
-    ? "The service did not answer. Look whether it runs, then try again."
-    : error.status === 400
-      ? inWords(error.message)
-      : error.message
+/** Whether a proxy answered, such as one that asks people to sign in, and not the service. */
+const isForeign = (error: GatehouseError) => error.code === "unknown"
+
+/** Why an operation failed, for people. */
+export const sentenceOf = (error: Error) => {
+  if (!(error instanceof GatehouseError)) return "The service did not answer. Look whether it runs, then try again."
+  if (isForeign(error)) {
+    const what = error.status === 0 ? "a redirect" : `status ${error.status}`
+    return `Something else answered in the place of the service, with ${what}. Try again, or load this page again.`
+  }
+  return error.status === 400 ? inWords(error.message) : error.message
+}
 
 /** Why an operation failed, and what to do. */
 export const ErrorBox = ({
@@ -82,7 +88,7 @@ export const ErrorBox = ({
   readonly onRetry?: () => void
 }) => {
   if (error === null || error === undefined) return null
-  const { requestId, status = 0 } = error instanceof GatehouseError ? error : {}
+  const { requestId, status = 0 } = error instanceof GatehouseError && !isForeign(error) ? error : {}
   return (
     <Notice tone="bad">
       <strong>{sentenceOf(error)}</strong>

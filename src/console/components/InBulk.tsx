@@ -7,7 +7,7 @@ import { useOrg } from "../navigation/org.ts"
 import { FormDialog } from "./Dialog.tsx"
 import { useEndpoints } from "../pages/webhooks/endpoints.ts"
 import { capitalized } from "./Badge.tsx"
-import { fieldWords } from "./ErrorBox.tsx"
+import { fieldWords, sentenceOf } from "./ErrorBox.tsx"
 import { isTime, Time } from "./Time.tsx"
 import { ActionButton } from "./Form.tsx"
 import { Card, Facts } from "./Page.tsx"
@@ -83,7 +83,7 @@ export const InBulk = ({ children, filter, id, intro, noun, verb, ...dialog }: W
         {count === undefined ? (
           <span class="quiet">Counting…</span>
         ) : !isCounted ? (
-          <span>They could not be counted: {count.message}</span>
+          <span>They could not be counted. {sentenceOf(count)}</span>
         ) : isNone ? (
           <span>No {noun[0]} matches.</span>
         ) : (

@@ -6,6 +6,7 @@ import { queries, useData, usePages } from "../client/queries.ts"
 import { useMay } from "../client/session.tsx"
 import { Icon, type IconName } from "../components/Button.tsx"
 import { Dialog } from "../components/Dialog.tsx"
+import { sentenceOf } from "../components/ErrorBox.tsx"
 import { Field, Form, Input } from "../components/Form.tsx"
 import { routes } from "../pages/routes.ts"
 import { cronText } from "../pages/schedules/cronText.ts"
@@ -295,7 +296,7 @@ const FindDialog = ({ onClose, wanted }: { readonly wanted: string; readonly onC
     ? isLookedUp || found.length > 0 || (isSearching && failure === null)
       ? undefined
       : failure !== null
-        ? `Not everything could be asked: ${failure.message}`
+        ? `Not everything could be asked. ${sentenceOf(failure)}`
         : "Nothing has this name, and the text has no id."
     : key !== undefined
       ? "The service refuses this key. Open its org, and look for its prefix among the keys."

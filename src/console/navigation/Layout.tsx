@@ -1,6 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks"
 import { isInFrame } from "../client/embedded.ts"
 import { LiveProvider, useGoneSince } from "../client/live.tsx"
+import { isOutdated, refresh } from "../client/queries.ts"
 import { useMay, useSession } from "../client/session.tsx"
 import { Button } from "../components/Button.tsx"
 import { Notice } from "../components/ErrorBox.tsx"
@@ -71,11 +72,24 @@ const TopBar = ({ orgId }: { readonly orgId: string | undefined }) => {
 /** How long the service may be away before a page says so. */
 const goneMillis = 5_000
 
-/** Says that the service does not answer, and since when what is shown is old. */
-const Gone = () => {
+/** Says that what is shown is old: since when, when the service does not answer at all. */
+const Outdated = () => {
   const since = useGoneSince()
   const now = useNow(1_000)
-  if (since === undefined || now - since < goneMillis) return null
+  if (since === undefined || now - since < goneMillis) {
+    if (!isOutdated()) return null
+    return (
+      <Notice tone="bad">
+        <strong>Not everything on this page could be read again.</strong>
+        <span>
+          Some of it shows what was so before.{" "}
+          <Button isSmall onClick={() => void refresh()}>
+            Try again
+          </Button>
+        </span>
+      </Notice>
+    )
+  }
   return (
     <Notice tone="bad">
       <strong>
@@ -113,7 +127,7 @@ export const Layout = () => {
           <TopBar orgId={orgId} />
           <Sidebar orgId={orgId} />
           <main id="main" class="page" ref={main} tabIndex={-1}>
-            <Gone />
+            <Outdated />
             {isLeaving ? null : isAllowed ? (
               <ParamsProvider value={found.params} key={path}>
                 <LazyPage route={found.route} />

@@ -1,6 +1,7 @@
 import { useState } from "preact/hooks"
 import { Button, Copyable } from "../../components/Button.tsx"
 import { JsonText } from "../../components/Code.tsx"
+import { sentenceOf } from "../../components/ErrorBox.tsx"
 import { Card, Empty, Facts, Page } from "../../components/Page.tsx"
 import { ListCard, Loaded } from "../../components/Table.tsx"
 import { Time } from "../../components/Time.tsx"
@@ -56,7 +57,7 @@ const reasonOf = ({ channels, created_at, event_types, filter }: EndpointDetail,
 
 const Reason = ({ event, id }: { readonly id: string; readonly event: EventDetail }) => {
   const { data, error } = useData("webhooks.get", { id })
-  if (data === undefined) return error ? <>{error.message}</> : <span class="skeleton w-50" />
+  if (data === undefined) return error ? <>{sentenceOf(error)}</> : <span class="skeleton w-50" />
   return <span class="anywhere">{reasonOf(data, event)}</span>
 }
 
