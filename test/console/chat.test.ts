@@ -18,6 +18,11 @@ withConsoles("the chat playground", consoles, (it) => {
       await expectAccessible(page)
       await expectFits(page)
       await page.getByLabel("Question").fill("How long is a delivery retried?")
+      await page.route("**/api/svc/chat", (route) => route.fulfill({ status: 502, body: "<h1>Bad gateway</h1>" }))
+      await page.keyboard.press("Enter")
+      await page.getByRole("alert").waitFor()
+      await expect.poll(() => page.getByLabel("Question").inputValue()).toBe("How long is a delivery retried?")
+      await page.unroute("**/api/svc/chat")
       await page.keyboard.press("Enter")
       await page.getByRole("heading", { name: "Found and quoted" }).waitFor()
       await page.getByText("retried for three days").first().waitFor()
@@ -70,7 +75,7 @@ withConsoles("the chat playground", consoles, (it) => {
     for (const credential of [adminToken, orgKey]) {
       yield* inTab(
         `/orgs/${orgId}/chat?pages=stored`,
-        async (page) => {
+        async (page, at) => {
           const options = page.getByLabel("Project", { exact: true }).locator("option")
           await options.first().waitFor({ state: "attached" })
           await expect.poll(() => options.allTextContents()).toEqual(["docs"])
@@ -78,6 +83,10 @@ withConsoles("the chat playground", consoles, (it) => {
           await page.keyboard.press("Enter")
           await page.getByText("Rotate a key in two steps.").first().waitFor()
           await expectAccessible(page)
+          // What is asked is shown, also when it is none of the choices.
+          await page.goto(at(`/orgs/${orgId}/chat?pages=stored&project=${foreign.projectId}`))
+          await expect.poll(() => options.allTextContents()).toContain("docs")
+          await expect.poll(() => page.getByLabel("Project", { exact: true }).inputValue()).toBe(foreign.projectId)
         },
         credential,
       )

@@ -35,8 +35,8 @@ withConsoles("keys", consoles, (it) => {
       await page.getByRole("button", { name: "Copy the key" }).click()
       copied = await page.evaluate("navigator.clipboard.readText()")
       expect(copied).toBe(secret)
-      // Escape does not close what is shown once.
-      await page.keyboard.press("Escape")
+      // Escape does not close what is shown once, however often somebody presses it.
+      for (let i = 0; i < 3; i++) await page.keyboard.press("Escape")
       await expect.poll(() => page.getByRole("button", { name: "Done" }).isDisabled()).toBe(true)
       await page.getByLabel("I have copied the key").check()
       await page.getByRole("button", { name: "Done" }).click()
@@ -67,9 +67,18 @@ withConsoles("keys", consoles, (it) => {
     const orgId = yield* createOrg("Acme")
     for (const name of ["docs", "shop"]) yield* call("POST", "/api/v0/projects", { name, orgId })
     yield* inTab(`/orgs/${orgId}/keys`, async (page) => {
+      const projects = Promise.withResolvers<void>()
+      await page.route("**/api/v0/projects?*", async (route) => {
+        await projects.promise
+        await route.continue()
+      })
       await page.getByRole("button", { name: "Create key" }).click()
       const dialog = page.getByRole("dialog")
       const create = dialog.getByRole("button", { name: "Create key" })
+      // While the projects are on their way, the key is not one of the whole org.
+      await dialog.getByLabel("Belongs to", { exact: true }).waitFor()
+      await expect.poll(() => create.isDisabled()).toBe(true)
+      projects.resolve()
       await dialog.getByText("Choose whom the key is for.").waitFor()
       await expect.poll(() => create.isDisabled()).toBe(true)
       await dialog.getByLabel("Belongs to", { exact: true }).selectOption("Project shop")
@@ -79,6 +88,18 @@ withConsoles("keys", consoles, (it) => {
       await create.click()
       await dialog.getByRole("alert").getByText("The second permission must").waitFor()
       await expectAccessible(page)
+      // What is on its way stays in sight: nobody would see the new key.
+      const sent = Promise.withResolvers<void>()
+      await page.route("**/api/v0/projects/*/keys", async (route) => {
+        await sent.promise
+        await route.continue()
+      })
+      await dialog.getByLabel("Permissions").fill("files.read")
+      await create.click()
+      await dialog.getByRole("button", { name: "One moment…" }).waitFor()
+      await page.keyboard.press("Escape")
+      sent.resolve()
+      await dialog.getByText("It is not shown again").waitFor()
     })
   })
 
@@ -151,6 +172,8 @@ withConsoles("keys", consoles, (it) => {
         })
       await choose("[")
       await dialog.getByText("Not valid JSON").waitFor()
+      // What a browser says when somebody closes its choice of files.
+      await dialog.getByLabel("File").dispatchEvent("cancel")
       await choose(JSON.stringify([{ ...one(1), hash: "short" }]))
       await dialog.getByRole("alert").getByText("hash").waitFor()
       await choose(JSON.stringify({ keys: [one(1), one(2), one(3)] }))

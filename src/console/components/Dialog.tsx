@@ -17,6 +17,8 @@ interface DialogProps {
 export const Dialog = ({ children, isEasyToClose = true, isWide = false, onClose, title }: DialogProps) => {
   const ref = useRef<HTMLDialogElement>(null)
   const id = useId()
+  // What is on its way stays in sight: it may be shown once, or fail.
+  const leave = () => isEasyToClose && ref.current?.querySelector("form[aria-busy=true]") === null && onClose()
   useEffect(() => {
     const opener = document.activeElement as HTMLElement | null
     ref.current?.showModal()
@@ -30,14 +32,18 @@ export const Dialog = ({ children, isEasyToClose = true, isWide = false, onClose
       class={`dialog ${isWide ? "wide" : ""}`}
       aria-labelledby={id}
       onCancel={(event) => {
+        // The control of a file has this event, too, when somebody chooses none.
+        if (event.target !== ref.current) return
         event.preventDefault()
-        if (isEasyToClose) onClose()
+        leave()
       }}
-      onMouseDown={(event) => isEasyToClose && event.target === ref.current && onClose()}
+      // A browser closes it in any case when somebody presses Escape again.
+      onClose={() => ref.current?.showModal()}
+      onMouseDown={(event) => event.target === ref.current && leave()}
     >
       <div class="dialog-head">
         <h2 id={id}>{title}</h2>
-        {isEasyToClose && <Button look="plain" icon="close" isSmall aria-label="Close" onClick={onClose} />}
+        {isEasyToClose && <Button look="plain" icon="close" isSmall aria-label="Close" onClick={leave} />}
       </div>
       <div class="dialog-body">{children}</div>
     </dialog>

@@ -56,6 +56,7 @@ export interface Option {
   readonly label: string
 }
 
+/** A choice. A value that is none of the options is shown, too: a browser would show the first option in its place. */
 export const Select = ({
   onInput,
   options,
@@ -63,6 +64,7 @@ export const Select = ({
   ...rest
 }: Control<HTMLSelectElement> & { readonly options: ReadonlyArray<Option> }) => (
   <select class="input" {...(rest as object)} onInput={(event) => onInput(event.currentTarget.value)}>
+    {options.every((option) => option.value !== value) && <option selected>{value}</option>}
     {options.map((option) => (
       <option key={option.value} value={option.value} selected={option.value === value}>
         {option.label}
@@ -271,7 +273,7 @@ export const Form = ({ children, isDangerous = false, isReady = true, why, ...fo
     alert.current?.scrollIntoView({ block: "nearest" })
   }
   return (
-    <form class="form" onSubmit={send}>
+    <form class="form" onSubmit={send} aria-busy={isRunning}>
       {children}
       {error !== undefined && (
         <div ref={alert}>
@@ -280,7 +282,11 @@ export const Form = ({ children, isDangerous = false, isReady = true, why, ...fo
       )}
       <div class="actions">
         {!isReady && why !== undefined && <span class="hint">{why}</span>}
-        {onCancel !== undefined && <Button onClick={onCancel}>Cancel</Button>}
+        {onCancel !== undefined && (
+          <Button onClick={onCancel} disabled={isRunning}>
+            Cancel
+          </Button>
+        )}
         <Button type="submit" look={isDangerous ? "primary danger" : "primary"} disabled={!isReady || isRunning}>
           {isRunning ? "One moment…" : submit}
         </Button>

@@ -39,7 +39,7 @@ const messagesOf = (turns: ReadonlyArray<Turn>, question: string): ReadonlyArray
 ]
 
 /** The conversation, in the memory of this page. */
-const useChat = () => {
+const useChat = (onFailure: (question: string) => void) => {
   const { me } = useSession()
   const [turns, setTurns] = useState<ReadonlyArray<Turn>>([])
   const { error, isRunning, run } = useAction()
@@ -60,6 +60,7 @@ const useChat = () => {
         )
       } catch (error) {
         setTurns(turns)
+        onFailure(question)
         throw error
       }
     })
@@ -147,7 +148,7 @@ export default () => {
   const [docs, setDocs] = useState(examplePages)
   const [zip, setZip] = useState("")
   const [question, setQuestion] = useState("")
-  const { clear, error, isRunning, send, turns } = useChat()
+  const { clear, error, isRunning, send, turns } = useChat((asked) => setQuestion((typed) => typed || asked))
   const pages = pagesOf(docs)
   const asked = {
     ...(isStored

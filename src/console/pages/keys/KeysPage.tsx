@@ -150,15 +150,15 @@ export default () => {
 /** Whom a key may be for: the org, if the reader may create such keys, and each of its projects. */
 const useOwners = (orgId: string) => {
   const may = useMay()
-  const { more, rows = [] } = usePages("projects.list", { orgId, limit: 100 }, ({ projects }) => projects, {
+  const { more, rows } = usePages("projects.list", { orgId, limit: 100 }, ({ projects }) => projects, {
     isLive: false,
   })
   // All of them: the newest ones are the last.
-  useEffect(() => more?.(), [rows.length])
-  // One project is chosen; of several, the reader chooses: a key of the whole org manages the org.
+  useEffect(() => more?.(), [rows?.length])
+  // One project is chosen. Of several, and of those not known yet, the reader chooses: a key of the org manages it.
   return [
-    ...(rows.length > 1 ? [{ value: "?", label: "Choose…" }] : []),
-    ...rows.map(({ name, projectId }) => ({ value: projectId, label: `Project ${name}` })),
+    ...(rows === undefined || rows.length > 1 ? [{ value: "?", label: "Choose…" }] : []),
+    ...(rows ?? []).map(({ name, projectId }) => ({ value: projectId, label: `Project ${name}` })),
     ...(may("keys.createForOrg") ? [{ value: "", label: "Whole org" }] : []),
   ]
 }
