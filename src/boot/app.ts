@@ -11,7 +11,7 @@ import { Activities } from "../domain/activity/Activities.ts"
 import { ActivityRecorder } from "../domain/activity/ActivityRecorder.ts"
 import { LiveFeed } from "../domain/activity/LiveFeed.ts"
 import { ServiceStates } from "../domain/activity/ServiceStates.ts"
-import { AlertSweeps } from "../domain/alerts/AlertSweeps.ts"
+import { AlertWatch } from "../domain/alerts/AlertWatch.ts"
 import { Alerts } from "../domain/alerts/Alerts.ts"
 import { ConsoleUrl } from "../domain/alerts/tellAlert.ts"
 import { AuditLog } from "../domain/audit/AuditLog.ts"
@@ -256,7 +256,7 @@ const people = ({ baseUrl, people: settings }: Settings) =>
 
 /** Alerts, and the looks at what they watch. */
 const alerts = (settings: Settings) =>
-  Layer.merge(Alerts.layer, AlertSweeps.layer).pipe(
+  Layer.merge(Alerts.layer, AlertWatch.layer).pipe(
     Layer.provide([AlertsSql.layer, MailSender.layer(settings)]),
     Layer.provide(Layer.succeed(ConsoleUrl, `${settings.baseUrl}/console`)),
   )

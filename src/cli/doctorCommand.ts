@@ -2,7 +2,7 @@ import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import { Clock, Effect, Result } from "effect"
 import { Command } from "effect/cli"
 import * as Config from "../boot/config.ts"
-import { counted } from "../domain/counted.ts"
+import { counted } from "../domain/plural.ts"
 import { type Check, fail, ok, plausibleClock, warn } from "../infrastructure/checks/Check.ts"
 import { CommandFailed, print } from "./output.ts"
 

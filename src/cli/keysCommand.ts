@@ -1,6 +1,6 @@
 import { DateTime, Effect, Option, Redacted, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { counted } from "../domain/counted.ts"
+import { counted } from "../domain/plural.ts"
 import type { ApiKey, KeyState } from "../domain/keys/ApiKey.ts"
 import { KeyToImport } from "../domain/keys/ImportKeys.ts"
 import type { UsageInterval } from "../domain/keys/KeyUsage.ts"

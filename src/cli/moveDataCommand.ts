@@ -1,7 +1,7 @@
 import { Console, Effect } from "effect"
 import { Command } from "effect/cli"
 import * as Config from "../boot/config.ts"
-import { counted } from "../domain/counted.ts"
+import { counted } from "../domain/plural.ts"
 import { CommandFailed, print, usage } from "./output.ts"
 
 /** Copies the embedded database to PostgreSQL. */

@@ -1,6 +1,6 @@
 import { Effect, Option } from "effect"
 import { Argument, Flag } from "effect/cli"
-import { counted } from "../domain/counted.ts"
+import { counted } from "../domain/plural.ts"
 import { type OrgDetail } from "../domain/orgs/Org.ts"
 import { type OrgLimitName, orgLimitNames } from "../domain/orgs/OrgLimits.ts"
 import { resolveOrg } from "./callOperation.ts"

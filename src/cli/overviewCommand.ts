@@ -1,5 +1,5 @@
 import { Command } from "effect/cli"
-import { counted } from "../domain/counted.ts"
+import { counted } from "../domain/plural.ts"
 import type { Overview } from "../domain/activity/Activity.ts"
 import { inBytes } from "../infrastructure/checks/Check.ts"
 import { op } from "./operation.ts"

@@ -1,7 +1,7 @@
 import { Config, Console, Effect, Option, Redacted, Stdio, Stream } from "effect"
 import { Prompt } from "effect/cli"
 import { randomBytes } from "node:crypto"
-import { counted } from "../domain/counted.ts"
+import { counted } from "../domain/plural.ts"
 import { usage } from "./output.ts"
 import { signingSecretBytes, signingSecretOf, standardKey } from "../domain/webhooks/Signatures.ts"
 

@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import { counted } from "../domain/counted.ts"
+import { counted } from "../domain/plural.ts"
 import type { DeliveryCause } from "../domain/webhooks/DeliveryLog.ts"
 import { urlFault } from "../domain/callableUrls.ts"
 import { switchFlag, tenantGroup } from "./flags.ts"

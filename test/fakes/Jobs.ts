@@ -10,7 +10,7 @@ import {
   sweepNotFound,
 } from "#src/domain/jobs/JobRepository.ts"
 import { attemptLog, maxLinesBytes, maxStepsBytes } from "#src/domain/jobs/Job.ts"
-import type { JobSweepFilter, JobSweepOrder } from "#src/domain/jobs/JobSweeps.ts"
+import type { JobSweepFilter, JobSweepOrder } from "#src/domain/jobs/JobSweep.ts"
 import { idAt } from "#src/infrastructure/database/fragments.ts"
 import { decide, leaseExpired, refusedHeartbeat, statusAfter, withRetried } from "#src/domain/jobs/JobEnd.ts"
 import { byteLength, graceBytes } from "#src/domain/orgs/StoredBytes.ts"

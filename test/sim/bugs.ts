@@ -20,7 +20,7 @@ const keyCounter = "domain/keys/KeyCounter.ts"
 const leasedQuotas = "domain/keys/LeasedQuotas.ts"
 const reportJobs = "infrastructure/jobs/reportJobs.ts"
 const jobRepository = "infrastructure/jobs/jobsSql.ts"
-const sweepJobs = "infrastructure/jobs/sweepJobs.ts"
+const retryJobs = "infrastructure/jobs/retryJobs.ts"
 const workflows = "infrastructure/jobs/workflowsSql.ts"
 const jobEnd = "domain/jobs/JobEnd.ts"
 const schedules = "infrastructure/jobs/jobSchedulesSql.ts"
@@ -410,7 +410,7 @@ export const bugs: ReadonlyArray<Bug> = [
   {
     name: "jobs of other tenants are listed",
     about: "A list of jobs does not ask whose they are.",
-    edits: [[sweepJobs, "? sql`org_id = ${orgId}`", "? sql`org_id >= ''`"]],
+    edits: [[retryJobs, "? sql`org_id = ${orgId}`", "? sql`org_id >= ''`"]],
   },
   {
     name: "endpoints of other tenants are listed",
@@ -471,7 +471,7 @@ export const bugs: ReadonlyArray<Bug> = [
     about: "A failed job is queued again although another one has its unique key since.",
     edits: [
       [
-        sweepJobs,
+        retryJobs,
         "WHERE EXISTS (SELECT FROM jobs WHERE jobs.id = k.job_id AND ${isOfOrg(sql, orgId)})`",
         "WHERE EXISTS (SELECT FROM jobs WHERE jobs.id = k.job_id AND ${isOfOrg(sql, orgId)} AND jobs.status = 'running')`",
       ],
@@ -481,7 +481,7 @@ export const bugs: ReadonlyArray<Bug> = [
     name: "a cancellation by a filter ends early",
     corner: "bulk",
     about: "It cancels the jobs that wait, and not those that workers have.",
-    edits: [[sweepJobs, '["queued", "running"]\n  const heads', '["queued"]\n  const heads']],
+    edits: [[retryJobs, '["queued", "running"]\n  const heads', '["queued"]\n  const heads']],
   },
   {
     name: "a debounced job keeps its input",

@@ -21,7 +21,7 @@ const usage = `Changes the source by itself, one place at a time, and looks whic
 
   npm run mutate -- --runs=20          20 more mutants; those of before are remembered in --results
   npm run mutate -- --report           what is known so far, by folder
-  npm run mutate -- --only=TEXT        only places with this text, such as jobs/sweepJobs.ts or "drop a lock"
+  npm run mutate -- --only=TEXT        only places with this text, such as jobs/retryJobs.ts or "drop a lock"
   npm run mutate -- --seed=2           in another order
   npm run mutate -- --results=FILE     where results are; by default mutations.jsonl in the folder of temporary files
 `

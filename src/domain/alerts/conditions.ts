@@ -1,7 +1,7 @@
 import { DateTime, Effect } from "effect"
 import { startOf } from "../activity/Activity.ts"
 import { type ActivityRepository, maxBacklog } from "../activity/ActivityRepository.ts"
-import { counted } from "../counted.ts"
+import { counted } from "../plural.ts"
 import type { NotFound, Unavailable } from "../Errors.ts"
 import type { ApiKeyRepository } from "../keys/ApiKeyRepository.ts"
 import { type DefaultLimits, limitsOf, orgLimitNames } from "../orgs/OrgLimits.ts"

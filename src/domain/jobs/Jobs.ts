@@ -23,7 +23,7 @@ import {
 import { completed, endIdOf, failed, type JobReport, type ReportedChange } from "./JobEnd.ts"
 import { JobRepository, type NewJob } from "./JobRepository.ts"
 import { makeTell } from "./tellJobs.ts"
-import { type CancelJobs, JobSweepFilter, type JobSweepOrder, type RetryJobs } from "./JobSweeps.ts"
+import { type CancelJobs, JobSweepFilter, type JobSweepOrder, type RetryJobs } from "./JobSweep.ts"
 import { JobTemplates } from "./JobTemplates.ts"
 import { type SetWorkflow, workflowNotFound } from "./WorkflowSettings.ts"
 

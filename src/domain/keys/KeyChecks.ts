@@ -1,7 +1,7 @@
 import { Clock, Context, Effect, Exit, Redacted } from "effect"
 import { Forbidden, IpNotAllowed, Unauthorized, Unavailable } from "../Errors.ts"
 import { CurrentPrincipal } from "../Principal.ts"
-import { failureLimit } from "../failureLimit.ts"
+import { limitWrongCredentials } from "../wrongCredentials.ts"
 import { clientAddressIn } from "../networks.ts"
 import { apiKeyLengths, isWellFormed, type ValidatedKey } from "./ApiKey.ts"
 import { ApiKeyRepository, KeyHash, type KeyGrant, type KeyLimits } from "./ApiKeyRepository.ts"
@@ -125,11 +125,11 @@ export const make = Effect.gen(function* () {
   const clock = yield* Clock.Clock
   const count = yield* ValidationCounter
   const limitOf = () =>
-    failureLimit(
+    limitWrongCredentials(
       "Too many validations from this address failed. Try again after the seconds in Retry-After, or send an org key as the credential.",
     )
   /** Failures are limited after the key was compared: those of others never refuse a valid one. */
-  const failures: Record<KeyDoor, ReturnType<typeof failureLimit>> = {
+  const failures: Record<KeyDoor, ReturnType<typeof limitWrongCredentials>> = {
     validate: limitOf(),
     authorize: limitOf(),
     token: limitOf(),
@@ -291,7 +291,7 @@ export const make = Effect.gen(function* () {
     key: Redacted.Redacted<string>,
     address: string,
     use: KeyUse,
-    limit: ReturnType<typeof failureLimit> | undefined,
+    limit: ReturnType<typeof limitWrongCredentials> | undefined,
   ) {
     const counted = (outcome: ValidationOutcome, source: ValidationSource) => Effect.sync(() => count(outcome, source))
     // Also refuses, when the address has used up its failures.

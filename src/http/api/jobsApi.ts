@@ -22,7 +22,7 @@ import {
 import { JobQueue } from "../../domain/jobs/JobQueue.ts"
 import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "../../domain/jobs/JobSchedule.ts"
 import { SetWorkflow, Workflow } from "../../domain/jobs/WorkflowSettings.ts"
-import { CancelJobs, JobCause, JobSweep, RetryFilter, RetryJobs } from "../../domain/jobs/JobSweeps.ts"
+import { CancelJobs, JobCause, JobSweep, RetryFilter, RetryJobs } from "../../domain/jobs/JobSweep.ts"
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
 import { Id, JobId, JobSweepId, ScheduleId } from "../../domain/Schemas.ts"
 import { Conflict, Done, LimitReached, NotFound, noFields } from "./responses.ts"

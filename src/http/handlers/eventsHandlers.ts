@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { group } from "./group.ts"
-import { counted } from "../../domain/counted.ts"
+import { counted } from "../../domain/plural.ts"
 import { wholeListPage } from "../../domain/Page.ts"
 import { Events } from "../../domain/webhooks/Events.ts"
 import { EventTypes } from "../../domain/webhooks/EventTypes.ts"

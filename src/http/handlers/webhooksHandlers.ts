@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { group } from "./group.ts"
-import { counted } from "../../domain/counted.ts"
+import { counted } from "../../domain/plural.ts"
 import { DeliveryLog, type StartedResend } from "../../domain/webhooks/DeliveryLog.ts"
 import { SigningKeys } from "../../domain/webhooks/Signatures.ts"
 import { WebhookEndpoints } from "../../domain/webhooks/WebhookEndpoints.ts"

@@ -21,7 +21,7 @@ import {
 } from "../../domain/Principal.ts"
 import { Deployments } from "../../domain/deployments/Deployments.ts"
 import { monotonicMillis } from "../../domain/monotonicMillis.ts"
-import { failureLimit } from "../../domain/failureLimit.ts"
+import { limitWrongCredentials } from "../../domain/wrongCredentials.ts"
 import { networkOf } from "../../domain/networks.ts"
 import { isWellFormed } from "../../domain/keys/ApiKey.ts"
 import { holdersKey, noRoom } from "../../domain/keys/KeyChecks.ts"
@@ -71,7 +71,9 @@ type Door = "api" | "console" | "metrics"
 export class TokenGuesses extends Context.Service<TokenGuesses>()("gatehouse/http/Authorization/TokenGuesses", {
   make: Effect.sync(() => {
     const limitOf = () =>
-      failureLimit("Too many credentials from this address were not valid. Try again after the seconds in Retry-After.")
+      limitWrongCredentials(
+        "Too many credentials from this address were not valid. Try again after the seconds in Retry-After.",
+      )
     const limits = { api: limitOf(), console: limitOf(), metrics: limitOf() }
     let warnedAt = -Infinity
     let more = 0

@@ -1,7 +1,7 @@
 import { DateTime, Duration, Effect, Redacted } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { TooManyRequests, Unavailable } from "../../domain/Errors.ts"
-import { failureLimit } from "../../domain/failureLimit.ts"
+import { limitWrongCredentials } from "../../domain/wrongCredentials.ts"
 import { People, type SignInFailed } from "../../domain/sessions/People.ts"
 import { clientAddress } from "../clientAddress.ts"
 import { AdminTokens, isBehindTls, readCookie, setCookie } from "../credentials.ts"
@@ -68,7 +68,7 @@ export const layer = HttpRouter.use(
     const people = yield* People
     if (people === undefined) return
     const { baseUrl } = yield* AdminTokens
-    const failures = failureLimit("Signing in failed too often from this address.")
+    const failures = limitWrongCredentials("Signing in failed too often from this address.")
     const refusal = (reason: keyof typeof refusals) => {
       const [status, title, line] = refusals[reason]
       const other = `<a href="${signInPath}?other">Use another account</a>`

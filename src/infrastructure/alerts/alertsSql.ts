@@ -2,7 +2,7 @@ import { DateTime, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { Alert } from "../../domain/alerts/Alert.ts"
 import { alertNotFound, AlertRepository, maxAlerts, tooManyAlerts } from "../../domain/alerts/Alerts.ts"
-import { AlertInterval, AlertSweeps } from "../../domain/alerts/AlertSweeps.ts"
+import { AlertInterval, AlertWatch } from "../../domain/alerts/AlertWatch.ts"
 import { noOrg, orgNotFound } from "../../domain/Principal.ts"
 import { Timestamp } from "../../domain/Schemas.ts"
 import { audited } from "../audit/audited.ts"
@@ -184,7 +184,7 @@ export const layer = Layer.effect(
 /** Looks for alerts that are due. An installation without alerts pays for an index that is empty. */
 export const alertWorker = Layer.effectDiscard(
   Effect.gen(function* () {
-    const { run } = yield* AlertSweeps
+    const { run } = yield* AlertWatch
     yield* every(yield* AlertInterval, "Alerts are not looked at", run)
   }),
 )

@@ -1,6 +1,6 @@
 import { Clock, Duration, Effect, Schema } from "effect"
 import { HttpClient } from "effect/http"
-import { counted } from "../../domain/counted.ts"
+import { counted } from "../../domain/plural.ts"
 import type { CiProvider } from "../../domain/deployments/CiRun.ts"
 import type { EgressProxy } from "../net/EgressProxy.ts"
 import { transportFault } from "../net/transportFault.ts"

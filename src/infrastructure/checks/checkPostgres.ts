@@ -2,7 +2,7 @@ import { Clock, Effect, Redacted } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient } from "effect/sql"
 
-import { counted } from "../../domain/counted.ts"
+import { counted } from "../../domain/plural.ts"
 import * as Migrations from "../database/Migrations.ts"
 import * as PostgresDatabase from "../database/PostgresDatabase.ts"
 import { type Check, clockCheck, fail, inBytes, ok, warn } from "./Check.ts"

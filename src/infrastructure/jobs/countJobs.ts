@@ -3,7 +3,7 @@ import type { SqlClient, Statement } from "effect/sql"
 import { JobStatus } from "../../domain/jobs/Job.ts"
 import { JobQueue } from "../../domain/jobs/JobQueue.ts"
 import { date, decodeRows, isOfOrg, listedId, Time } from "../database/fragments.ts"
-import { ofFilter } from "./sweepJobs.ts"
+import { ofFilter } from "./retryJobs.ts"
 import { keyedOf, nextQueued, prioritiesOf, queuedOf, unkeyedOf } from "./workflowsSql.ts"
 
 /** Jobs of a state that are read at most. */

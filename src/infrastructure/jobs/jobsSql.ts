@@ -38,7 +38,7 @@ import { OrgUsage } from "../orgs/OrgUsage.ts"
 import { makeWalk, pickDue } from "../orgs/pickDue.ts"
 import * as InsertJob from "./createJobs.ts"
 import * as ReportJobs from "./reportJobs.ts"
-import * as JobSweeps from "./sweepJobs.ts"
+import * as RetryJobs from "./retryJobs.ts"
 import * as Workflows from "./workflowsSql.ts"
 import { queueOf } from "./countJobs.ts"
 import { type JobLook, jobPositions, type JobReads, maxLookedJobs, type QueuedJob } from "./jobPositions.ts"
@@ -91,7 +91,7 @@ export const layer = Layer.effect(
     const bytes = yield* ByteLimit.make
     const insert = yield* InsertJob.make
     const report = yield* ReportJobs.make
-    const sweeps = yield* JobSweeps.make
+    const sweeps = yield* RetryJobs.make
     const scope = yield* Effect.scope
     const nowMillis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
     const positions = jobPositions(sql)
@@ -465,7 +465,7 @@ export const layer = Layer.effect(
       list: Effect.fnUntraced(function* (orgId, filter, page) {
         const { error, status } = filter
         const id = sql.literal(listedId)
-        const asked = JobSweeps.ofFilter(sql, orgId, filter)
+        const asked = RetryJobs.ofFilter(sql, orgId, filter)
         const after = page.cursor === undefined ? sql`true` : sql`${id} < ${page.cursor}`
         // The newest jobs of each status, which are one range of an index of each partition, and the newest of those.
         const head = (one: JobStatus, columns: string, limit: number) => {
@@ -477,7 +477,7 @@ export const layer = Layer.effect(
         const limit = error === undefined ? page.limit + 1 : maxReadPerPage
         const heads = (status === undefined ? JobStatus.literals : [status]).map((one) => head(one, "", limit))
         const select = sql`
-          SELECT * FROM (${sql.join(" UNION ALL ", false)(heads)}) AS heads WHERE ${JobSweeps.hasError(sql, filter)}`
+          SELECT * FROM (${sql.join(" UNION ALL ", false)(heads)}) AS heads WHERE ${RetryJobs.hasError(sql, filter)}`
         const found = yield* pageOf(sql, page, select, "job_id", sizedColumns, "newest").pipe(decodeList)
         if (error === undefined || found.hasMore) return { ...found, scannedTo: null }
         const [last] = yield* sql<{ id: string }>`

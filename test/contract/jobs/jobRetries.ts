@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
-import type { JobSweepOrder } from "#src/domain/jobs/JobSweeps.ts"
+import type { JobSweepOrder } from "#src/domain/jobs/JobSweep.ts"
 import { JobRepository, type NewJob } from "#src/domain/jobs/JobRepository.ts"
 import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import { idAt } from "#src/infrastructure/database/fragments.ts"

@@ -3,7 +3,7 @@ import { DateTime, Effect, Fiber, Layer, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import type { CreateAlert, StoredAlert } from "#src/domain/alerts/Alert.ts"
 import { Alerts } from "#src/domain/alerts/Alerts.ts"
-import { AlertSweeps } from "#src/domain/alerts/AlertSweeps.ts"
+import { AlertWatch } from "#src/domain/alerts/AlertWatch.ts"
 import { ConsoleUrl, MailSender } from "#src/domain/alerts/tellAlert.ts"
 import { ActivityRepository } from "#src/domain/activity/ActivityRepository.ts"
 import { AuditLog } from "#src/domain/audit/AuditLog.ts"
@@ -35,7 +35,7 @@ const activity = Layer.effect(
     queueState: () => Effect.sync(() => ({ ...queue, sweeps: 0, replicas: 1 })),
   })),
 )
-const services = Layer.merge(Alerts.layer, AlertSweeps.layer).pipe(
+const services = Layer.merge(Alerts.layer, AlertWatch.layer).pipe(
   Layer.provideMerge(AuditLog.layer),
   Layer.provideMerge(activity),
   Layer.provideMerge(fakes.layer),
@@ -54,7 +54,7 @@ const create = (input: Partial<typeof CreateAlert.Type> = {}, orgId: string | nu
   Alerts.use((alerts) => alerts.create(orgId, { ...failing, ...input })).pipe(asAdministrator)
 const list = (orgId: string | null = "o") =>
   Effect.map(Alerts.use((alerts) => alerts.list(orgId, { limit: 100 })).pipe(asAdministrator), ({ alerts }) => alerts)
-const sweep = AlertSweeps.use(({ run }) => run)
+const sweep = AlertWatch.use(({ run }) => run)
 /** The next look at every alert whose target answers. */
 const lookAfter = (minutes: number) => Effect.andThen(TestClock.adjust(`${minutes} minutes`), sweep)
 const nowLess = (minutes: number) => Effect.map(DateTime.now, (now) => DateTime.subtract(now, { minutes }))

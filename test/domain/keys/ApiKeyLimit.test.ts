@@ -5,7 +5,7 @@ import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { ApiKeys } from "#src/domain/keys/ApiKeys.ts"
 import { Principal } from "#src/domain/Principal.ts"
 import { Unavailable } from "#src/domain/Errors.ts"
-import { failureLimit } from "#src/domain/failureLimit.ts"
+import { limitWrongCredentials } from "#src/domain/wrongCredentials.ts"
 import * as fakes from "../../fakes/repositories.ts"
 import { it } from "../../support/it.ts"
 import { as, failureOf, makeTenant, outcomeOf, services } from "../support.ts"
@@ -126,7 +126,7 @@ describe("failures of requests without a credential", () => {
 
 describe("FailureLimit", () => {
   it.effect("remembers at most 10,000 addresses, and forgets the oldest first", function* () {
-    const limit = failureLimit("Too many.", 1)
+    const limit = limitWrongCredentials("Too many.", 1)
     const isLimited = (n: number) => Effect.map(outcomeOf(limit.take(`address ${n}`)), (tag) => tag !== "ok")
     for (let n = 0; n < 10_000; n++) yield* limit.take(`address ${n}`)
     assert.deepStrictEqual([yield* isLimited(0), yield* isLimited(9_999)], [true, true])
@@ -134,12 +134,12 @@ describe("FailureLimit", () => {
     assert.deepStrictEqual([yield* isLimited(1), yield* isLimited(10_000), yield* isLimited(0)], [true, true, false])
   })
 
-  const isRefused = (limit: ReturnType<typeof failureLimit>, address: string) =>
+  const isRefused = (limit: ReturnType<typeof limitWrongCredentials>, address: string) =>
     Effect.map(outcomeOf(limit.take(address)), (tag) => tag === "TooManyRequests")
 
   // Seen failing when the address with the most failures was evicted, and could continue.
   it.effect("a flood of addresses evicts those with the fewest failures, not the most", function* () {
-    const limit = failureLimit("Too many.", 3)
+    const limit = limitWrongCredentials("Too many.", 3)
     for (let n = 0; n < 3; n++) yield* limit.take("203.0.113.1")
     for (let n = 0; n < 2; n++) yield* limit.take("203.0.113.2")
     for (let n = 0; n < 30_000; n++) yield* limit.take(`10.${n >> 16}.${(n >> 8) & 255}.${n & 255}`)
@@ -149,7 +149,7 @@ describe("FailureLimit", () => {
   })
 
   it.effect("evicts ended windows first, however many failures they have", function* () {
-    const limit = failureLimit("Too many.", 2)
+    const limit = limitWrongCredentials("Too many.", 2)
     for (const _ of [1, 2]) for (let n = 0; n < 10_000; n++) yield* limit.take(`address ${n}`)
     yield* TestClock.adjust("1 minute")
     yield* limit.take("a")
@@ -160,7 +160,7 @@ describe("FailureLimit", () => {
 
   // Seen failing when each address of a network could fail 600 times: a network has 2 to the 64 of them.
   it.effect("counts a /64 network of IPv6 as one address, and an IPv4-mapped address as its IPv4", function* () {
-    const limit = failureLimit("Too many.", 4)
+    const limit = limitWrongCredentials("Too many.", 4)
     for (const address of ["2001:db8:1:2::1", "2001:DB8:1:2:ffff::", "2001:0db8:0001:0002:0:0:0:9", "2001:db8:1:2::"]) {
       assert.isFalse(yield* isRefused(limit, address))
     }
@@ -177,7 +177,7 @@ describe("FailureLimit", () => {
   })
 
   it.effect("an address that returns after a minute counts as the newest", function* () {
-    const limit = failureLimit("Too many.", 1)
+    const limit = limitWrongCredentials("Too many.", 1)
     for (let n = 0; n < 10_000; n++) yield* limit.take(`address ${n}`)
     yield* TestClock.adjust("1 minute")
     yield* limit.take("address 0")

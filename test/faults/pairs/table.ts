@@ -2,7 +2,7 @@ import { DateTime, Duration, Effect } from "effect"
 import { Idempotency } from "#src/domain/Idempotency.ts"
 import { RetentionRepository } from "#src/domain/Retention.ts"
 import { ActivityRecorder } from "#src/domain/activity/ActivityRecorder.ts"
-import { AlertSweeps } from "#src/domain/alerts/AlertSweeps.ts"
+import { AlertWatch } from "#src/domain/alerts/AlertWatch.ts"
 import { DocsFetcher } from "#src/domain/docs/DocsFetcher.ts"
 import { DocsQuestions } from "#src/domain/docs/DocsQuestions.ts"
 import { JobSchedules } from "#src/domain/jobs/JobSchedules.ts"
@@ -189,7 +189,7 @@ export const passes: Readonly<Record<string, Pass>> = {
       ApiKeys.use(({ flushUsage, returnQuotas }) => Effect.andThen(returnQuotas, flushUsage)),
     ),
   "old uses of keys are removed": () => KeyUsageReport.use(({ removeOld }) => removeOld),
-  "alerts look": () => AlertSweeps.use(({ run }) => run),
+  "alerts look": () => AlertWatch.use(({ run }) => run),
   "activity is counted": () => ActivityRecorder.use(({ flush }) => flush),
   "usage is counted": () =>
     Effect.gen(function* () {

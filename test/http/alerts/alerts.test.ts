@@ -1,6 +1,6 @@
 import { expect } from "@effect/vitest"
 import { Context, Duration, Effect, Layer } from "effect"
-import { AlertInterval } from "#src/domain/alerts/AlertSweeps.ts"
+import { AlertInterval } from "#src/domain/alerts/AlertWatch.ts"
 import { verifyWebhook } from "#src/sdk/webhooks.ts"
 import { adminClient } from "../../support/databases.ts"
 import { it, layer } from "../../support/it.ts"

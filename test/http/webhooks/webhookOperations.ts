@@ -14,7 +14,7 @@ import {
   LogJob,
   StepJob,
 } from "#src/domain/jobs/Job.ts"
-import { CancelJobs, RetryJobs } from "#src/domain/jobs/JobSweeps.ts"
+import { CancelJobs, RetryJobs } from "#src/domain/jobs/JobSweep.ts"
 import { JobQueue } from "#src/domain/jobs/JobQueue.ts"
 import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "#src/domain/jobs/JobSchedule.ts"
 import { SetWorkflow, Workflow } from "#src/domain/jobs/WorkflowSettings.ts"

@@ -12,7 +12,7 @@ import {
   keyIsTaken,
   sweepNotFound,
 } from "../../domain/jobs/JobRepository.ts"
-import { JobCause, JobSweep, JobSweepFilter, type JobSweepOrder } from "../../domain/jobs/JobSweeps.ts"
+import { JobCause, JobSweep, JobSweepFilter, type JobSweepOrder } from "../../domain/jobs/JobSweep.ts"
 import { audited } from "../audit/audited.ts"
 import { date, decodeRows, idAt, isAmong, isOfOrg, listedId, texts, Time, toJsonText } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"

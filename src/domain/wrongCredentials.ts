@@ -21,7 +21,7 @@ const maxWindows = 10_000
  * @param error what a refusal says
  * @param limit failures of a network in a minute; with the next ones it is refused until that minute ends
  */
-export const failureLimit = (error: string, limit = maxFailuresPerMinute) => {
+export const limitWrongCredentials = (error: string, limit = maxFailuresPerMinute) => {
   /** The oldest first. */
   const windows = new Map<string, Window>()
   /** The networks by their number of failures; in each the one that reached it first comes first. */

@@ -72,7 +72,7 @@ const afterLook = <A extends StoredAlert>(
 }
 
 /** Looks at alerts in the background. */
-export class AlertSweeps extends Context.Service<AlertSweeps>()("gatehouse/domain/alerts/AlertSweeps", {
+export class AlertWatch extends Context.Service<AlertWatch>()("gatehouse/domain/alerts/AlertWatch", {
   make: Effect.gen(function* () {
     const repository = yield* AlertRepository
     const audit = yield* AuditLog
