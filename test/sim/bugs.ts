@@ -32,7 +32,7 @@ const slots = "domain/webhooks/Slots.ts"
 const retryDecision = "domain/webhooks/RetryDecision.ts"
 const idempotency = "infrastructure/idempotency/idempotencySql.ts"
 const createJobs = "infrastructure/jobs/createJobs.ts"
-const eraseOrg = "infrastructure/sweeps/eraseOrg.ts"
+const erase = "infrastructure/sweeps/erase.ts"
 
 export const bugs: ReadonlyArray<Bug> = [
   // Keys
@@ -378,7 +378,7 @@ export const bugs: ReadonlyArray<Bug> = [
     name: "an erasure forgets a table",
     corner: "owners",
     about: "Something of a deleted org stays.",
-    edits: [[eraseOrg, '  ["schedules", table("job_schedules")],\n', ""]],
+    edits: [[erase, 'unordered("key_usage")],\n  ["schedules", table("job_schedules")],', 'unordered("key_usage")],']],
   },
   {
     name: "an erasure makes one pass",

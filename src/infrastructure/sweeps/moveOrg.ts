@@ -5,7 +5,7 @@ import { afterCallbacks, afterOrg } from "../queue/lanes.ts"
 import { outsideTransaction } from "../database/boundedTransactions.ts"
 import { date, idAt, listedId, texts } from "../database/fragments.ts"
 import { type NodesService, placementChannel } from "../database/Nodes.ts"
-import { eraseBatch } from "./eraseOrg.ts"
+import { eraseBatch } from "./erase.ts"
 import { type CopiedOrg, copiedColumns, writeCopy } from "../orgs/orgsSql.ts"
 
 /** A table of tenants whose rows move with their org. */

@@ -259,7 +259,7 @@ const unlessPlatform = ([name, step]: NamedStep): NamedStep => [
 const movedSteps: ReadonlyArray<NamedStep> = (
   [
     ["sweeps", otherSweeps],
-    ["jobSchedules", table("job_schedules")],
+    ["schedules", table("job_schedules")],
     ["pendingDeliveries", pendingDeliveries],
     ["deliveries", table("deliveries")],
     ["deliveryAttempts", deliveryAttempts],
