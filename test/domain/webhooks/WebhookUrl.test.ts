@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { urlFault } from "#src/domain/callableUrls.ts"
-import { withoutTokens } from "#src/domain/webhooks/WebhookEndpoints.ts"
+import { withoutTokens } from "#src/domain/audit/withoutTokens.ts"
 
 describe("urlFault", () => {
   const any = { httpsOnly: false }
