@@ -19,6 +19,7 @@ import {
 } from "../Schemas.ts"
 import { Wakeups } from "../Wakeups.ts"
 import { SelectedEventType } from "./EventPatterns.ts"
+import { failureKinds } from "./WebhookSender.ts"
 
 export interface DeliveryFilter extends Omit<ResendFilter, "state"> {
   readonly job_id?: string | undefined
@@ -175,18 +176,6 @@ export const DeliveryState = Schema.Literals(["pending", "delivered", "failed", 
 })
 export type DeliveryState = typeof DeliveryState.Type
 
-const AttemptFailure = Schema.Literals([
-  "timeout",
-  "dns",
-  "refused_address",
-  "tls",
-  "connection",
-  "bad_response",
-  "secret",
-  "token",
-])
-type AttemptFailure = typeof AttemptFailure.Type
-
 /** The deliveries that a resend sends. Absent fields select all. */
 export const ResendFilter = Schema.Struct({
   webhook_endpoint_id: Schema.optionalKey(Id.annotate({ description: "Only deliveries to this endpoint." })),
@@ -201,7 +190,7 @@ export const ResendFilter = Schema.Struct({
     description: "Only deliveries whose last attempt ended with this HTTP status.",
     examples: [503],
   }),
-  failure: Schema.optionalKey(AttemptFailure).annotate({
+  failure: Schema.optionalKey(Schema.Literals(failureKinds)).annotate({
     description: "Only deliveries whose last attempt ended with this kind of failure.",
   }),
   since: Schema.optionalKey(time("Only deliveries that were created at this time or later.")),
@@ -297,9 +286,7 @@ export const DeliveryAttempt = Schema.Struct({
     examples: [503],
   }),
   failure: Schema.NullOr(Schema.String).annotate({
-    description:
-      "Why the attempt failed: timeout, dns, refused_address, tls, connection, bad_response or secret. null: the receiver " +
-      "answered with a complete response.",
+    description: `Why the attempt failed, one of ${failureKinds.join(", ")}. null: the receiver answered with a complete response.`,
     examples: [null],
   }),
   error: Schema.NullOr(Schema.String).annotate({ description: "The failure in a sentence.", examples: [null] }),

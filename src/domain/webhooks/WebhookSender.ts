@@ -15,23 +15,25 @@ export interface WebhookRequest {
 }
 
 /** Why an attempt got no complete response. */
-export type FailureKind =
-  /** A secret of the receiver cannot be decrypted with the keys that the server has. Nothing was sent. */
-  | "secret"
-  /** The token that authorizes the request could not be fetched. Nothing was sent. */
-  | "token"
+export const failureKinds = [
   /** The connection and the complete response took longer than the deadline of an attempt. */
-  | "timeout"
+  "timeout",
   /** The host name does not resolve. */
-  | "dns"
+  "dns",
   /** The host has an address that the service does not call (private, loopback, reserved …), or the URL is invalid. */
-  | "refused_address"
+  "refused_address",
   /** The certificate is invalid, or TLS failed in another way. */
-  | "tls"
+  "tls",
   /** The connection was refused, reset or closed. */
-  | "connection"
+  "connection",
   /** The response is too long, or is not HTTP. */
-  | "bad_response"
+  "bad_response",
+  /** A secret of the receiver cannot be decrypted with the keys that the server has. Nothing was sent. */
+  "secret",
+  /** The token that authorizes the request could not be fetched. Nothing was sent. */
+  "token",
+] as const
+export type FailureKind = (typeof failureKinds)[number]
 
 export interface AttemptOutcome {
   /** The status of the response; `null` when there was none. */
