@@ -178,7 +178,7 @@ const update = op("projects.update", {
 
 const remove = op("projects.remove", {
   ...one,
-  show: (_, { projectId }) => ({ out: projectId, note: "The project is deleted with its keys and deployments." }),
+  show: (_, { projectId }) => ({ out: projectId, note: "The project is deleted with everything in it." }),
 })
 
 export const projects = group("projects", "Projects, which have keys and deployments", [

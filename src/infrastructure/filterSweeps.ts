@@ -1,6 +1,6 @@
 import type { SqlClient } from "effect/sql"
 import type { AuditEntry } from "../domain/audit/AuditEntry.ts"
-import type { Sweep } from "../domain/sweeps/Sweeps.ts"
+import { maxFilterSweeps, type Sweep } from "../domain/sweeps/Sweeps.ts"
 import { audited } from "./audit/audited.ts"
 import { date, texts } from "./database/fragments.ts"
 import { oneAtATime } from "./database/boundedTransactions.ts"
@@ -13,8 +13,6 @@ import { oneAtATime } from "./database/boundedTransactions.ts"
 type Sql = SqlClient.SqlClient
 type Kinds = ReadonlyArray<Sweep["kind"]>
 
-/** Sweeps of these kinds that an org runs at a time for each of its endpoints, and as many for no endpoint alone. */
-const maxRunning = 10
 /** Sweeps of these kinds that a list shows. */
 const maxListed = 1_000
 
@@ -52,7 +50,7 @@ export const startFilterSweep = (
         INSERT INTO sweeps (id, org_id, kind, endpoint_id, filter, total, created_at)
         SELECT ${entry.target}, ${orgId}, ${kind}, ${endpointId}, ${filter}, ${count}::int,
           ${date(entry.at)}::timestamptz
-        FROM rows WHERE open < ${maxRunning}
+        FROM rows WHERE open < ${maxFilterSweeps}
         RETURNING org_id AS "orgId"`,
       sql`
         SELECT count(*) AS open FROM sweeps

@@ -161,7 +161,7 @@ export class Projects extends Context.Service<Projects>()("gatehouse/domain/Proj
         return yield* repository.update(scope, projectId, changes, yield* DateTime.now, entry)
       }),
 
-      /** Deletes a project with its keys and deployments. */
+      /** Deletes a project with everything in it. */
       remove: Effect.fn("Projects.remove")(function* (projectId: string) {
         const scope = yield* managedScope
         const entry = yield* audit.entry({ action: "project.delete", target: projectId, details: {} })

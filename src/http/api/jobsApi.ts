@@ -24,6 +24,7 @@ import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } 
 import { SetWorkflow, Workflow } from "../../domain/jobs/WorkflowSettings.ts"
 import { CancelJobs, JobCause, JobSweep, RetryFilter, RetryJobs } from "../../domain/jobs/JobSweep.ts"
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
+import { maxFilterSweeps } from "../../domain/sweeps/Sweeps.ts"
 import { Id, JobId, JobSweepId, ScheduleId } from "../../domain/Schemas.ts"
 import { Conflict, Done, LimitReached, NotFound, noFields } from "./responses.ts"
 import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./access.ts"
@@ -56,6 +57,11 @@ export const JobSchedulePage = Schema.Struct({
   schedules: Schema.Array(JobSchedule).annotate({ description: "The schedules, the oldest first." }),
   next_cursor: NextCursorIfMore,
 }).annotate({ identifier: "JobSchedules" })
+
+/** The end of the text of a change by a filter. */
+const ofSweeps =
+  "jobs/sweeps shows how far it is, and jobs/sweeps/cancel ends it. An org has at most " +
+  `${maxFilterSweeps} retries and cancellations by a filter at a time; another is a 409.`
 
 export class JobsGroup extends HttpApiGroup.make("jobs")
   .add(
@@ -205,7 +211,7 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
         "Ends a queued or running job without an event. Its worker gets a 409 at its next heartbeat, complete or " +
           "fail. Canceling the job again changes nothing. A finished job is a 409. " +
           "With a filter in place of job_id: counts the jobs that it selects, and cancels them in the background, " +
-          "oldest first. jobs/sweeps shows how far it is, and jobs/sweeps/cancel ends it.",
+          `oldest first. ${ofSweeps}`,
       ),
     ),
     HttpApiEndpoint.post("retry", "/v1/jobs/retry", {
@@ -216,10 +222,11 @@ export class JobsGroup extends HttpApiGroup.make("jobs")
       about.resend(
         "Retry failed jobs",
         "Queues a failed job again, with as many further attempts as it had. Its attempt goes on counting, and " +
-          "its history and its event stay; its next end makes another event. A job that has not failed is a 409. " +
+          "its history and its event stay; its next end makes another event. The response is 409 if the job has not " +
+          "failed, or an unfinished job has its unique key; and a 409 limit_reached if the org has too many unfinished " +
+          "jobs, or no stored bytes left for a larger input. " +
           "With a filter in place of job_id: counts the failed jobs that it selects, and queues them again in the " +
-          "background, newest first. jobs/sweeps shows how far it is, and jobs/sweeps/cancel ends it. An org has " +
-          "at most ten such changes at a time; another is a 409.",
+          `background, newest first. ${ofSweeps}`,
       ),
     ),
     HttpApiEndpoint.post("sweeps", "/v1/jobs/sweeps", {

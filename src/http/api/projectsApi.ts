@@ -61,7 +61,7 @@ export class ProjectsGroup extends HttpApiGroup.make("projects")
     }).annotateMerge(
       access.management.manage(
         "Delete a project",
-        "Deletes the project with its keys and deployments, for good. From the response on, its keys are refused at every " +
+        "Deletes the project with everything in it, for good. From the response on, its keys are refused at every " +
           "replica, and its subdomain and repository are free. Its rows are erased in the background, within an hour.",
       ),
     ),

@@ -21,6 +21,7 @@ import {
 } from "../../domain/webhooks/WebhookEndpoint.ts"
 import { SelectedEventType } from "../../domain/webhooks/EventPatterns.ts"
 import { Conflict, Done, LimitReached, NotFound, noFields } from "./responses.ts"
+import { maxFilterSweeps } from "../../domain/sweeps/Sweeps.ts"
 import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./access.ts"
 
 const PublicKeys = Schema.Struct({
@@ -292,7 +293,7 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
         "Resend everything that an endpoint missed",
         "Starts a resend of all deliveries of the endpoint since a time that failed, were canceled, or were skipped " +
           "while it was inactive. It answers at once how many. They become pending as the resend reaches them: " +
-          "deliveries/resends shows how far it is. 409 while the endpoint is inactive, or ten resends of it run.",
+          `deliveries/resends shows how far it is. 409 while the endpoint is inactive, or ${maxFilterSweeps} resends of it run.`,
       ),
     ),
     HttpApiEndpoint.post("resend", "/v1/webhooks/deliveries/resend", {
@@ -318,8 +319,8 @@ export class DeliveriesGroup extends HttpApiGroup.make("deliveries")
         "Resend deliveries by a filter",
         "Counts the failed, canceled and skipped deliveries of active endpoints that the filter selects, and " +
           "resends them in the background, oldest first. " +
-          "deliveries/resends shows how far it is, and deliveries/resend/cancel ends it. At most ten of an endpoint " +
-          "run at a time, and ten over all endpoints; another is a 409.",
+          `deliveries/resends shows how far it is, and deliveries/resend/cancel ends it. At most ${maxFilterSweeps} of ` +
+          `an endpoint run at a time, and ${maxFilterSweeps} over all endpoints; another is a 409.`,
       ),
     ),
     HttpApiEndpoint.post("resends", "/v1/webhooks/deliveries/resends", {

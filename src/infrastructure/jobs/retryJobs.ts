@@ -13,6 +13,7 @@ import {
   sweepNotFound,
 } from "../../domain/jobs/JobRepository.ts"
 import { JobCause, JobSweep, JobSweepFilter, type JobSweepOrder } from "../../domain/jobs/JobSweep.ts"
+import { maxFilterSweeps } from "../../domain/sweeps/Sweeps.ts"
 import { audited } from "../audit/audited.ts"
 import { date, decodeRows, idAt, isAmong, isOfOrg, listedId, texts, Time, toJsonText } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
@@ -50,7 +51,7 @@ const causeLength = 200
 
 const tooManySweeps = () =>
   new Conflict({
-    error: "Ten sweeps over jobs of this org are still running; try again when one has ended, or cancel one.",
+    error: `${maxFilterSweeps} sweeps over jobs of this org are still running; try again when one has ended, or cancel one.`,
   })
 
 /** Retries of failed jobs, sweeps over jobs, and causes. */

@@ -18,6 +18,7 @@ import {
   ResendFilter,
   resendNotFound,
 } from "../../domain/webhooks/DeliveryLog.ts"
+import { maxFilterSweeps } from "../../domain/sweeps/Sweeps.ts"
 import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { afterCursor, date, decodeRows, Time, idAt, texts } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
@@ -594,7 +595,9 @@ const maxCounted = 10_000
 
 const tooManyResends = ({ webhook_endpoint_id }: ResendFilter) => {
   const of = webhook_endpoint_id === undefined ? "over all endpoints" : "of this endpoint"
-  return new Conflict({ error: `Ten resends ${of} are still running; try again when one has ended, or cancel one.` })
+  return new Conflict({
+    error: `${maxFilterSweeps} resends ${of} are still running; try again when one has ended, or cancel one.`,
+  })
 }
 
 interface ResendOfOrg {

@@ -167,7 +167,7 @@ for (const [name, database] of Object.entries(databases)) {
         for (const of of [{}, { webhook_endpoint_id: endpoint }, { webhook_endpoint_id: other }]) {
           for (let n = 0; n < 10; n++) yield* start(of)
           const whose = "webhook_endpoint_id" in of ? "of this endpoint" : "over all endpoints"
-          assert.include(yield* failureOf(start(of)), `Ten resends ${whose} are still running`)
+          assert.include(yield* failureOf(start(of)), `10 resends ${whose} are still running`)
         }
         const listed = (yield* resends(orgId)).map(({ resend_id }) => resend_id)
         assert.deepStrictEqual([listed.length, listed], [30, listed.toSorted().toReversed()])
