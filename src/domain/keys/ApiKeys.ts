@@ -56,7 +56,7 @@ const makeCreate = (mint: ReturnType<typeof mintKeys>, audit: AuditLog["Service"
           event: { type: "key.created", data },
         })
         const fields = { ...defaultSettings, ...settings, credits, ofHolder: input.ofHolder === true }
-        return yield* insert({ ...stored, name, createdAt: now, expiresAt, ...fields }, entry)
+        return { otherPrefix: yield* insert({ ...stored, name, createdAt: now, expiresAt, ...fields }, entry) }
       }),
     )
     return { id: stored.id, name, prefix: stored.prefix, key }
@@ -165,8 +165,7 @@ export class ApiKeys extends Context.Service<ApiKeys>()("gatehouse/domain/ApiKey
         yield* checkRoles({ orgId }, asked.roles)
         const oldKeyUntil = DateTime.add(now, { seconds: overlapSeconds })
         const settings = settingsChange(asked)
-        let name = ""
-        const { key, stored } = yield* mint(orgId, (stored) =>
+        const { key, made, stored } = yield* mint(orgId, (stored) =>
           Effect.gen(function* () {
             const { id, prefix } = stored
             const details = { replacedBy: id, prefix, overlapSeconds, ...auditedSettings(settings) }
@@ -179,13 +178,11 @@ export class ApiKeys extends Context.Service<ApiKeys>()("gatehouse/domain/ApiKey
             const event = { type: "key.rotated", data } as const
             const entry = yield* audit.entry({ action: "key.rotate", target: keyId, details, event })
             const replacement = { ...stored, now, expiresAt, oldKeyUntil, settings }
-            const rotated = yield* repository.rotate(orgId, keyId, replacement, entry, holder)
-            name = rotated.name
-            return rotated.otherPrefix
+            return yield* repository.rotate(orgId, keyId, replacement, entry, holder)
           }),
         )
         yield* forget(keyId)
-        return { id: stored.id, name, prefix: stored.prefix, key }
+        return { id: stored.id, name: made.name, prefix: stored.prefix, key }
       }),
 
       get: Effect.fn("ApiKeys.get")(function* (orgId: string, keyId: string) {
@@ -254,8 +251,9 @@ const maxKnownPrefixes = 1_000
 const maxMints = 3
 
 /**
- * Makes new keys: `key` is the full key, `stored` the part that is stored. `store` compares the prefix with that of the
- * owner. A process begins with the one that it remembers, so that a creation needs no look-up.
+ * Makes new keys: `key` is the full key, `stored` the part that is stored, `made` what `store` returns. `store`
+ * compares the prefix with that of the owner. A process begins with the one that it remembers, so that a creation needs
+ * no look-up.
  */
 const mintKeys = (random: SecureRandom.SecureRandom["Service"], hashOf: (key: string) => string) => {
   const known = new Map<string, string>()
@@ -264,18 +262,18 @@ const mintKeys = (random: SecureRandom.SecureRandom["Service"], hashOf: (key: st
       const key = fromRandomBytes(bytes, prefix)
       return key === undefined ? generate(prefix) : Effect.succeed(key)
     })
-  return Effect.fnUntraced(function* <E, R>(
+  return Effect.fnUntraced(function* <A extends { readonly otherPrefix: OtherPrefix }, E, R>(
     owner: string,
-    store: (stored: Pick<NewApiKey, "id" | "prefix" | "keyPrefix" | "hash">) => Effect.Effect<OtherPrefix, E, R>,
+    store: (stored: Pick<NewApiKey, "id" | "prefix" | "keyPrefix" | "hash">) => Effect.Effect<A, E, R>,
   ) {
-    for (let made = 0; made < maxMints; made++) {
+    for (let n = 0; n < maxMints; n++) {
       const keyPrefix = known.get(owner) ?? defaultKeyPrefix
       const key = yield* generate(keyPrefix)
       const stored = { id: yield* random.ulid, prefix: displayPrefix(key), keyPrefix, hash: hashOf(key) }
-      const other = yield* store(stored)
-      if (other === undefined) return { key, stored }
+      const made = yield* store(stored)
+      if (made.otherPrefix === undefined) return { key, stored, made }
       if (known.size >= maxKnownPrefixes) known.clear()
-      known.set(owner, other)
+      known.set(owner, made.otherPrefix)
     }
     return yield* new Unavailable({ error: "The prefix of the keys changes at this moment; try again." })
   })
