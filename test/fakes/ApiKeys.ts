@@ -261,7 +261,6 @@ export const layer = Layer.effect(
       rotate: Effect.fnUntraced(function* (orgId, keyId, replacement, entry, holder) {
         const { id, prefix, keyPrefix, hash, now, expiresAt, oldKeyUntil, settings } = replacement
         const millis = yield* clock
-        yield* takeHolders(orgId, holder, true)
         const old = find(orgId, keyId, holder)
         if (old === undefined) return yield* keyNotFound()
         const { name, projectId, expiresAt: oldExpiry } = old.row
@@ -269,6 +268,7 @@ export const layer = Layer.effect(
         if (oldExpiry !== null && DateTime.isLessThanOrEqualTo(oldExpiry, now)) return yield* keyExpired()
         const other = otherPrefix(orgId, projectId, keyPrefix)
         if (other !== undefined) return { name, otherPrefix: other }
+        yield* takeHolders(orgId, holder, true)
         const { allowedIps, enabled, externalId, metadata, permissions, rateLimit, roles } = rowOf(old, millis)
         const inherited = { allowedIps, externalId, metadata, permissions, rateLimit, roles, credits: null }
         yield* needCredits(old, settings)

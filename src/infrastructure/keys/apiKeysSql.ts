@@ -28,6 +28,7 @@ import { parseJson } from "../../domain/exactJson.ts"
 import { noPermissions, PermissionSet } from "../../domain/keys/Permission.ts"
 import { projectNotFound } from "../../domain/projects/Projects.ts"
 import { audited, auditedTogether } from "../audit/audited.ts"
+import { lockName } from "../database/boundedTransactions.ts"
 import {
   afterCursor,
   assignments,
@@ -142,7 +143,7 @@ export const layer = Layer.effect(
         insertCounters(),
       )
 
-    /** SQL: whether a key is one that a portal may work with. */
+    /** SQL: whether a key is one that a portal may work with: of the statement that finds and locks it. */
     const isHeld = (holder: Holder) =>
       holder === undefined ? sql.literal("true") : sql`external_id = ${holder.externalId}`
 
@@ -151,7 +152,7 @@ export const layer = Layer.effect(
      */
     const takeHolders = Effect.fnUntraced(function* (orgId: string, holder: HolderKeys, isRotation: boolean) {
       const { externalId, maxKeys } = holder
-      yield* sql`SELECT pg_advisory_xact_lock(hashtextextended(${`gatehouse:holder:${orgId}:${externalId}`}, 0))`
+      yield* lockName(sql, `holder:${orgId}:${externalId}`)
       // A separate statement, so that it sees what the previous holder of the lock has committed.
       const [found] = yield* sql<{ readonly keys: number; readonly live: number }>`
         SELECT count(*)::int AS keys, (count(*) FILTER (WHERE replaced_by IS NULL))::int AS live FROM (
@@ -344,7 +345,7 @@ export const layer = Layer.effect(
       importKeys: (orgId, keys, dryRun, entry) =>
         Effect.gen(function* () {
           // One import after the other, of all orgs: they share the bounds of starts, and hashes belong to one key.
-          yield* sql`SELECT pg_advisory_xact_lock(hashtextextended('gatehouse:import', 0))`
+          yield* lockName(sql, "import")
           const [org] = yield* sql`SELECT id FROM orgs WHERE id = ${orgId} FOR NO KEY UPDATE`
           if (org === undefined) return yield* orgNotFound()
           const projectIds = new Set(keys.flatMap(({ projectId }) => projectId ?? []))
@@ -448,7 +449,7 @@ export const layer = Layer.effect(
        * notification together. Locks the key and the counter before it decides: a statement that waits for a lock does
        * not see the key that a rotation has inserted meanwhile.
        */
-      remove: (orgId, keyId, entry, holder = undefined) =>
+      remove: (orgId, keyId, entry, holder) =>
         Effect.gen(function* () {
           const [key] = yield* sql<{ readonly counterId: string }>`
             SELECT coalesce(counter_id, id) AS "counterId" FROM api_keys
@@ -460,7 +461,7 @@ export const layer = Layer.effect(
             sql,
             entry,
             sql`
-              DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(holder)}
+              DELETE FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}
               RETURNING org_id AS "orgId", pg_notify(${revocationChannel}, id)`,
           )
           if (counter === undefined) return
@@ -470,9 +471,8 @@ export const layer = Layer.effect(
               AND NOT EXISTS (SELECT FROM api_keys WHERE org_id = ${orgId} AND id = ${counterId})`
         }).pipe(sql.withTransaction, orUnavailable),
 
-      rotate: (orgId, keyId, replacement, entry, holder = undefined) =>
+      rotate: (orgId, keyId, replacement, entry, holder) =>
         Effect.gen(function* () {
-          if (holder !== undefined) yield* takeHolders(orgId, holder, true)
           const { id, prefix, keyPrefix, hash, now, expiresAt, oldKeyUntil, settings } = replacement
           const [old] = yield* sql<RotatedKey>`
             SELECT key.name, ${prefixOf("p")} AS "keyPrefix", expires_at AS "expiresAt", replaced_by AS "replacedBy",
@@ -489,6 +489,7 @@ export const layer = Layer.effect(
           if (old.expiresAt !== null && old.expiresAt.getTime() <= DateTime.toEpochMillis(now))
             return yield* keyExpired()
           if (old.keyPrefix !== keyPrefix) return { name: old.name, otherPrefix: old.keyPrefix }
+          if (holder !== undefined) yield* takeHolders(orgId, holder, true)
           const isCounted = yield* changeCounter({ ...old, orgId }, settings)
           const insert = sql`
             INSERT INTO api_keys (
@@ -498,20 +499,20 @@ export const layer = Layer.effect(
             SELECT ${id}, org_id, project_id, name, ${prefix}, decode(${hash}, 'hex'), ${date(now)},
               ${expiresAt === undefined ? sql`expires_at` : sql`${dateOrNull(expiresAt)}::timestamptz`},
               ${isCounted ? old.counterId : null}::text, of_holder, ${newSettings(settings)}
-            FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(holder)}`
+            FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId}`
           yield* limit.within(Limits.orgOwner(sql, orgId), { bytes: old.bytes }, insert)
           yield* audited(
             sql,
             { ...entry, details: { name: old.name, ...entry.details } },
             sql`
               UPDATE api_keys SET replaced_by = ${id}, expires_at = least(expires_at, ${date(oldKeyUntil)}::timestamptz)
-              WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(holder)}
+              WHERE id = ${keyId} AND org_id = ${orgId}
               RETURNING org_id AS "orgId", pg_notify(${revocationChannel}, id)`,
           )
           return { name: old.name, otherPrefix: undefined }
         }).pipe(sql.withTransaction, orUnavailable),
 
-      update: (orgId, keyId, change, entry, holder = undefined) =>
+      update: (orgId, keyId, change, entry, holder) =>
         Effect.gen(function* () {
           const [old] = yield* sql<OldKey>`
             SELECT leaked_at IS NOT NULL AS leaked, coalesce(counter_id, id) AS "counterId",
@@ -530,7 +531,7 @@ export const layer = Layer.effect(
             sql,
             entry,
             sql`
-              UPDATE api_keys SET ${sql.csv(sets)} WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(holder)}
+              UPDATE api_keys SET ${sql.csv(sets)} WHERE id = ${keyId} AND org_id = ${orgId}
               RETURNING org_id AS "orgId"`,
           )
           const changed = yield* notify(orgId, keyId, isLimitChange ? counterId : undefined)
