@@ -7,6 +7,7 @@ import { noOrg, orgNotFound } from "../../domain/Principal.ts"
 import { Timestamp } from "../../domain/Schemas.ts"
 import { audited } from "../audit/audited.ts"
 import { every } from "../background.ts"
+import { lockName } from "../database/boundedTransactions.ts"
 import { afterCursor, date, decodePage, decodeRows, orgOf, pageOf, Time } from "../database/fragments.ts"
 import { everywhere, Nodes } from "../database/Nodes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
@@ -68,7 +69,7 @@ export const layer = Layer.effect(
           const owner = alert.orgId ?? noOrg
           // The first lock lets no other alert of the owner in until the commit: the administrator has no row to lock.
           // With the second, no erasure begins before the commit.
-          yield* sql`SELECT pg_advisory_xact_lock(hashtextextended(${`gatehouse:alerts:${owner}`}, 0))`
+          yield* lockName(sql, `alerts:${owner}`)
           const [org] = yield* sql`SELECT id FROM orgs WHERE id = ${owner} FOR KEY SHARE`
           if (org === undefined && alert.orgId !== null) return yield* orgNotFound()
           const insert = audited(

@@ -88,7 +88,11 @@ export const outsideTransaction =
  * the one before has committed.
  */
 export const oneAtATime = <A, E, R>(sql: SqlClient.SqlClient, name: string, change: Effect.Effect<A, E, R>) =>
-  sql.withTransaction(
-    // A statement of its own: the next one sees what the previous holder of the lock has committed.
-    Effect.andThen(sql`SELECT pg_advisory_xact_lock(hashtextextended(${`gatehouse:${name}`}, 0))`, change),
-  )
+  sql.withTransaction(Effect.andThen(lockName(sql, name), change))
+
+/**
+ * Locks a name until the end of a transaction. A statement of its own: the next one sees what the previous holder of
+ * the lock has committed.
+ */
+export const lockName = (sql: SqlClient.SqlClient, name: string) =>
+  sql`SELECT pg_advisory_xact_lock(hashtextextended(${`gatehouse:${name}`}, 0))`

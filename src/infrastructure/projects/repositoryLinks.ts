@@ -2,6 +2,7 @@ import { Effect } from "effect"
 import type { SqlClient } from "effect/sql"
 import { Conflict } from "../../domain/Errors.ts"
 import type { OrgScope } from "../../domain/Principal.ts"
+import { lockName } from "../database/boundedTransactions.ts"
 import { inScope } from "../database/fragments.ts"
 
 /**
@@ -50,8 +51,7 @@ export const lockRepositoryName = (sql: SqlClient.SqlClient, { owner, provider, 
  */
 export const lockRepositoryId = (sql: SqlClient.SqlClient, repositoryId: string) => lock(sql, `id:${repositoryId}`)
 
-const lock = (sql: SqlClient.SqlClient, key: string) =>
-  sql`SELECT pg_advisory_xact_lock(hashtextextended(${`gatehouse:repository:${key}`}, 0))`
+const lock = (sql: SqlClient.SqlClient, key: string) => lockName(sql, `repository:${key}`)
 
 type Sql = SqlClient.SqlClient
 

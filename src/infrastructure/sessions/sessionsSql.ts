@@ -5,6 +5,7 @@ import { PortalRights } from "../../domain/sessions/Portal.ts"
 import { SessionRepository, type StoredSession } from "../../domain/sessions/SessionRepository.ts"
 import { linkNotFound, Sessions } from "../../domain/sessions/Sessions.ts"
 import { audited } from "../audit/audited.ts"
+import { lockName } from "../database/boundedTransactions.ts"
 import { afterCursor, date, decodePage, decodeRows, deleteFirst, pageOf, texts, Time } from "../database/fragments.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { hourly } from "../background.ts"
@@ -52,8 +53,7 @@ export const layer = Layer.effect(
       { credentialHash, kind, orgId }: Pick<StoredSession, "credentialHash" | "kind" | "orgId">,
       keep: number,
     ) {
-      yield* sql`SELECT pg_advisory_xact_lock(hashtextextended(${`gatehouse:sessions:${orgId}:${kind}:${credentialHash}`}, 0))`
-      // A separate statement, so that it sees what the previous holder of the lock has committed.
+      yield* lockName(sql, `sessions:${orgId}:${kind}:${credentialHash}`)
       yield* sql`
         DELETE FROM sessions WHERE org_id = ${orgId} AND hash = ANY(ARRAY(
           SELECT hash FROM sessions

@@ -2,6 +2,7 @@ import { Clock, DateTime, Effect } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { Unavailable } from "../../domain/Errors.ts"
 import { afterCallbacks, afterOrg } from "../queue/lanes.ts"
+import { lockName } from "../database/boundedTransactions.ts"
 import { outsideTransaction } from "../database/boundedTransactions.ts"
 import { date, idAt, listedId, texts } from "../database/fragments.ts"
 import { type NodesService, placementChannel } from "../database/Nodes.ts"
@@ -384,7 +385,7 @@ const freeze = (source: Sql, orgId: string) =>
   source.withTransaction(
     Effect.gen(function* () {
       yield* source`SET LOCAL lock_timeout = '2s'`
-      yield* source`SELECT pg_advisory_xact_lock(hashtextextended(${`gatehouse:move:${orgId}`}, 0))`
+      yield* lockName(source, `move:${orgId}`)
       yield* source`UPDATE org_moves SET state = 'frozen' WHERE org_id = ${orgId} AND state = 'draining'`
     }),
   )
