@@ -25,7 +25,7 @@ import {
 } from "../database/fragments.ts"
 import { everywhere, Nodes } from "../database/Nodes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
-import { isPlaced } from "../orgs/pickDue.ts"
+import { isPlaced } from "../queue/pickDue.ts"
 import { countDue, sumDue } from "../webhooks/deliveryQueueSql.ts"
 
 const decodeCounts = decodeRows(

@@ -12,7 +12,7 @@ import { afterCursor, date, decodePage, decodeRows, orgOf, pageOf, Time } from "
 import { everywhere, Nodes } from "../database/Nodes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import { isPlaced } from "../orgs/pickDue.ts"
+import { isPlaced } from "../queue/pickDue.ts"
 import * as ByteLimit from "../orgs/enforceByteLimit.ts"
 
 /** Due alerts among which a claim chooses: more owners than have looks in flight, each with all of its alerts. */

@@ -36,7 +36,7 @@ import type { JobTemplate } from "../../domain/jobs/JobTemplates.ts"
 import { insertJobs, templateColumns } from "./createJobs.ts"
 import { finishedJob } from "./reportJobs.ts"
 import { countReached } from "../../domain/orgs/OrgLimits.ts"
-import { pickDue } from "../orgs/pickDue.ts"
+import { pickDue } from "../queue/pickDue.ts"
 
 const Row = Schema.Struct({
   ...JobSchedule.fields,

@@ -35,7 +35,7 @@ import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts
 import { graceBytes } from "../../domain/orgs/StoredBytes.ts"
 import * as ByteLimit from "../orgs/enforceByteLimit.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
-import { makeWalk, pickDue } from "../orgs/pickDue.ts"
+import { makeWalk, pickDue } from "../queue/pickDue.ts"
 import * as InsertJob from "./createJobs.ts"
 import * as ReportJobs from "./reportJobs.ts"
 import * as RetryJobs from "./retryJobs.ts"

@@ -3,7 +3,7 @@ import type { SqlClient, Statement } from "effect/sql"
 import type { Claim, ClaimedDelivery } from "../../domain/webhooks/DeliveryQueue.ts"
 import { orderedBatchSize, throttleHorizonMillis, throttleMargin } from "../../domain/webhooks/Slots.ts"
 import { date, dateOrNull, floats, integers, texts } from "../database/fragments.ts"
-import { isSettled } from "../orgs/pickDue.ts"
+import { isSettled } from "../queue/pickDue.ts"
 import { isCallbackLane, liveEndpoint, backlogLane } from "../queue/lanes.ts"
 import { type Found, isBefore, maxHeadSize, type Place, placeBefore, type Reads } from "../queue/queuePositions.ts"
 import { sentBody } from "../../domain/webhooks/Event.ts"
@@ -17,8 +17,7 @@ const shares = (sql: Sql, claim: Claim) => {
   const { freeBytes, commonSlots, laneHas, laneSlots, laneWorks, orgSlots } = claimSlots(sql, claim)
   // lanes: the due lanes with their endpoints and free slots.
   // in_orgs: the order within an org. Lanes that work, and the first delivery of lanes with nothing in flight, come
-  // first.
-  //   The first delivery of each lane comes before the second of any.
+  // first. The first delivery of each lane comes before the second of any.
   // shared: the deliveries within the org's share of slots and bytes.
   // ranked: the deliveries of all orgs within the free bytes; the first delivery of each org always fits.
   return sql`

@@ -88,7 +88,7 @@ const tricks: Readonly<Record<string, Trick>> = {
       "job_schedules_due",
       "job_schedules_due_by_org",
     ],
-    uses: { "org_id || ''": ["orgs/pickDue.ts"], "status || ''": ["jobs/jobsSql.ts"] },
+    uses: { "org_id || ''": ["queue/pickDue.ts"], "status || ''": ["jobs/jobsSql.ts"] },
   },
   "each claim has the condition of its index": {
     tests: [statementPlans, boundedReads],

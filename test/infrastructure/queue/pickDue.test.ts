@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { makeWalk } from "#src/infrastructure/orgs/pickDue.ts"
+import { makeWalk } from "#src/infrastructure/queue/pickDue.ts"
 import { it } from "../../support/it.ts"
 
 it.effect(
