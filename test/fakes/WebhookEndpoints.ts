@@ -168,7 +168,7 @@ export const layer = Layer.effect(
           cancelPending(world, id, now)
         }),
 
-      findSigning: (orgId, id, now) =>
+      findForSending: (orgId, id, now) =>
         Effect.map(find(orgId, id), ({ row, secret, previous, settings }) => ({
           url: row.url,
           headers: settings.headers?.stored ?? null,

@@ -152,7 +152,7 @@ export class WebhookEndpointRepository extends Context.Service<
       now: DateTime.Utc,
       entry: AuditEntry,
     ) => Effect.Effect<void, NotFound | Unavailable>
-    readonly findSigning: (
+    readonly findForSending: (
       orgId: string,
       id: string,
       now: DateTime.Utc,

@@ -131,12 +131,13 @@ export class WebhookEndpoints extends Context.Service<WebhookEndpoints>()("gateh
         const orgId = yield* currentTenant
         if (input.url !== undefined) yield* checkReceiverUrl("url", input.url, rules)
         const now = yield* DateTime.now
-        const replacement = yield* newSecret(repository, cipher, orgId, input, now)
-        const { id, url, description, active } = input
+        const { id, url, description, active, signing_secret: secret } = input
+        const before =
+          url === undefined && secret === undefined ? undefined : yield* repository.findForSending(orgId, id, now)
+        const replacement = secret === undefined ? undefined : yield* newSecret(cipher, id, secret, before!.secrets[0]!)
         const previousSecretUntil = DateTime.add(now, { hours: secretGraceHours })
         const settings = yield* settingsOf(cipher, checks, id, input)
         if (settings.signature === "ed25519") yield* signingKeys.ensure
-        const before = url === undefined ? undefined : yield* repository.findSigning(orgId, id, now)
         const details = {
           ...updateDetails(input, before),
           ...settingDetails(settings),
@@ -251,17 +252,13 @@ const settingDetails = ({ auth, headers, ...settings }: Partial<EndpointSettings
     headers: headers && headers.names,
   })
 
-/** An update's new secret, encrypted; `undefined` when it has none, or repeats the current one. */
+/** An update's new secret, encrypted; `undefined` when it repeats the current one. */
 const newSecret = Effect.fnUntraced(function* (
-  repository: WebhookEndpointRepository["Service"],
   cipher: Cipher["Service"],
-  orgId: string,
-  { id, signing_secret: secret }: typeof UpdateWebhookEndpoint.Type,
-  now: DateTime.Utc,
+  id: string,
+  secret: string,
+  replacedSecret: string,
 ) {
-  if (secret === undefined) return undefined
-  const { secrets } = yield* repository.findSigning(orgId, id, now)
-  const replacedSecret = secrets[0]!
   // A current secret that cannot be decrypted does not prevent a new one.
   const current = yield* Effect.option(
     Effect.catchDefect(cipher.decrypt(replacedSecret, id), () => Effect.fail("unreadable")),
@@ -349,7 +346,7 @@ const makeSendTest = Effect.gen(function* () {
 
   const send = Effect.fnUntraced(function* (orgId: string, { data, id, type }: typeof TestWebhookEndpoint.Type) {
     const now = yield* DateTime.now
-    const { eventTypes, headerNames, url, ...stored } = yield* repository.findSigning(orgId, id, now)
+    const { eventTypes, headerNames, url, ...stored } = yield* repository.findForSending(orgId, id, now)
     const event = type ?? testTypeOf(eventTypes)
     const example = data === undefined ? yield* exampleOf(orgId, event) : data
     const one = sentBody(stored.payload, yield* testBody(random, event, example, now))

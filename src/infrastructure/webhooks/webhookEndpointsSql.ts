@@ -315,7 +315,7 @@ export const layer = Layer.effect(
         orNotFound,
       ),
 
-      findSigning: (orgId, id, now) =>
+      findForSending: (orgId, id, now) =>
         sql<SigningRow>`
           SELECT url, secret, headers, auth, ${batchOf()} AS batch, payload, header_style AS "headerNames",
             event_types AS types,

@@ -138,7 +138,7 @@ export const endpointRaces = {
     const now = epoch()
     const { orgId } = yield* insertOrg()
     const endpoint = yield* insertEndpoint(orgId, { secret: "old" })
-    const signing = WebhookEndpointRepository.use(({ findSigning }) => findSigning(orgId, endpoint, now))
+    const signing = WebhookEndpointRepository.use(({ findForSending }) => findForSending(orgId, endpoint, now))
     // As the service does: a request that repeats the current secret changes nothing.
     const replaceWith = (secret: string) =>
       Effect.flatMap(signing, ({ secrets: [replacedSecret] }) =>

@@ -26,7 +26,7 @@ import {
 
 const shown = (endpoint: WebhookEndpoint) => Schema.encodeSync(WebhookEndpoint)(endpoint)
 const signing = (orgId: string, id: string, now: DateTime.Utc) =>
-  WebhookEndpointRepository.use((endpoints) => endpoints.findSigning(orgId, id, now))
+  WebhookEndpointRepository.use((endpoints) => endpoints.findForSending(orgId, id, now))
 
 /** The contract of every WebhookEndpointRepository. */
 export const endpoints = (it: It) => {

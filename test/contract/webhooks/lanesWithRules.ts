@@ -183,7 +183,7 @@ export const lanesWithRules = (it: It) => {
       [{ stored: "encrypted", owner: id }, [0, 60], true],
     )
     assert.isAtMost(claimed!.delayMillis!, 0)
-    assert.strictEqual((yield* repository.findSigning(orgId, id, now)).headers, "encrypted")
+    assert.strictEqual((yield* repository.findForSending(orgId, id, now)).headers, "encrypted")
     yield* updateEndpoint(orgId, id, now, { retryDelays: [] })
     assert.deepStrictEqual(yield* shown, [["a.*"], headers.names, 7, true, [], "ed25519"])
     const none = { eventTypes: null, headers: null, maxPerSecond: null, retryDelays: null }

@@ -25,7 +25,7 @@ export const signingKeys = (it: It) => {
     assert.deepStrictEqual(yield* keys.find(orgId, plus(now, day)), ["public 3"])
     assert.deepStrictEqual(yield* keys.find(foreign, now), [])
     const keysOf = (id: string, at: typeof now) =>
-      Effect.map(endpoints.findSigning(orgId, id, at), ({ signingKeys }) => signingKeys)
+      Effect.map(endpoints.findForSending(orgId, id, at), ({ signingKeys }) => signingKeys)
     assert.deepStrictEqual(yield* keysOf(ed25519, now), ["private 3", "private 1"])
     assert.deepStrictEqual(yield* keysOf(ed25519, plus(now, day)), ["private 3"])
     assert.deepStrictEqual(yield* keysOf(hmac, now), [])

@@ -141,7 +141,7 @@ describe("WebhookEndpoints", () => {
       WebhookEndpointRepository.use((repository) =>
         Effect.succeed({
           ...repository,
-          findSigning: (...of) => Effect.tap(repository.findSigning(...of), () => settle),
+          findForSending: (...of) => Effect.tap(repository.findForSending(...of), () => settle),
         }),
       ),
     )
@@ -150,8 +150,8 @@ describe("WebhookEndpoints", () => {
       const id = yield* create()
       const replace = update({ id, signing_secret: "another" })
       yield* Effect.all([replace, replace], { concurrency: "unbounded" })
-      const { secrets } = yield* WebhookEndpointRepository.use(({ findSigning }) =>
-        Effect.flatMap(DateTime.now, (now) => findSigning("o", id, now)),
+      const { secrets } = yield* WebhookEndpointRepository.use(({ findForSending }) =>
+        Effect.flatMap(DateTime.now, (now) => findForSending("o", id, now)),
       )
       assert.deepStrictEqual(
         secrets.map((stored) => JSON.parse(stored)[1]),
