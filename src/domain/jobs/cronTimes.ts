@@ -153,8 +153,8 @@ const firstDate = (dates: Cron.Cron, from: number): number | undefined => {
 
 /**
  * The first run after a time; `undefined` when there is none within ten years, as on 30 February. Tries a few dates,
- * whatever the zone. Not `Cron.next`:
- * it skips all but one of the runs of a gap, and can try 10,000 dates in the zone, which takes a second of CPU.
+ * whatever the zone. Not `Cron.next`: it skips all but one of the runs of a gap, and can try 10,000 dates in the zone,
+ * which takes a second of CPU.
  */
 const firstRun = (expression: Expression, after: number): number | undefined => {
   const { dates, offsetAt } = expression

@@ -123,7 +123,7 @@ export class Orgs extends Context.Service<Orgs>()("gatehouse/domain/Orgs", {
         yield* forgetOwner(orgId)
       }),
 
-      /** How far the erasure of a deleted org is, and its receipt. Only who manages every org may call this. */
+      /** How far the erasure of a deleted org is, and its receipt. Only the administrator may do this. */
       erasure: Effect.fn("Orgs.erasure")(function* (orgId: string) {
         yield* requireAdministrator
         return yield* repository.erasure(orgId)

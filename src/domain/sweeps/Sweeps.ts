@@ -6,10 +6,9 @@ import { Wakeups } from "../Wakeups.ts"
 /**
  * A change of many rows, made in batches. `cancel`: cancel the pending deliveries of an endpoint that was deactivated
  * or deleted, which counts at once for every read and claim. `resend`: resend the unsuccessful deliveries of a filter.
- * `deliver`: create the deliveries of an event to the rest of many endpoints. `emit`:
- * create the deliveries of events of the service's own. `erase`: remove the rows of a deleted org or project.
- * `move`: move an org to another database. `retryJobs`, `cancelJobs`: retry failed jobs of a filter, or cancel
- * unfinished ones.
+ * `deliver`: create the deliveries of an event to the rest of many endpoints. `emit`: create the deliveries of events
+ * of the service's own. `erase`: remove the rows of a deleted org or project. `move`: move an org to another database.
+ * `retryJobs`, `cancelJobs`: retry failed jobs of a filter, or cancel unfinished ones.
  */
 export interface Sweep {
   readonly sweepId: string

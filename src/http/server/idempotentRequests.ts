@@ -9,7 +9,7 @@ import { Idempotent, WebhookIdempotent } from "../api/access.ts"
 const visibleAscii = /^[\x21-\x7e]{1,255}$/
 const malformed = new InvalidRequest({ error: "Idempotency-Key must be 1 to 255 visible ASCII characters." })
 
-/** The caller that an idempotency key belongs to, as it is stored. */
+/** The caller that an idempotency key belongs to: unlike `actorOf`, another one for each org that is acted for. */
 const callerOf = CurrentPrincipal.use(({ principal }) => {
   const orgId = tenantOf(principal) ?? ""
   const caller = (id: string) => Effect.succeed({ orgId, caller: id })

@@ -191,8 +191,7 @@ interface IndexThread {
  * Makes a thread for indexes. The first task starts it.
  *
  * @param limits maxBytes: limit of the memory of all indexes; isBackground: whether the thread uses only CPU time that
- * others
- *   leave
+ *   others leave
  * @param onEnd called after the thread and its indexes have ended
  */
 export const makeThread = Effect.fnUntraced(function* (

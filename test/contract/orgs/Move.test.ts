@@ -212,7 +212,7 @@ layer(Layer.provideMerge(repositories, databaseWithNode), { excludeTestServices:
     },
   )
 
-  // Seen failing: the org had twice the endpoints, schedules and jobs, and was named twice, until the old rows had gone.
+  // Seen failing: the org had twice the endpoints, schedules and jobs, and was named twice, until old rows had gone.
   it.effect("what an org has is told once, at each step of a move", function* () {
     const sql = yield* SqlClient.SqlClient
     const orgId = yield* insertOrg
