@@ -244,6 +244,26 @@ withConsoles("keys", consoles, (it) => {
     for (const one of [key!, fresh]) expect((yield* validate(one)).status).toBe(200)
   })
 
+  it.effect("a key whose name nobody sees has a link, and a click beside a form keeps what is typed", function* () {
+    const orgId = yield* createOrg("Acme")
+    const { id } = yield* call("POST", `/api/v0/orgs/${orgId}/keys`, { name: " \u200b" })
+    yield* inTab(`/orgs/${orgId}/keys`, async (page) => {
+      const dialog = page.getByRole("dialog")
+      const create = page.getByRole("button", { name: "Create key" }).first()
+      await create.click()
+      await dialog.getByLabel("Name").fill("gateway")
+      await page.mouse.click(3, 3)
+      await expect.poll(() => dialog.getByLabel("Name").inputValue()).toBe("gateway")
+      await page.keyboard.press("Escape")
+      await create.click()
+      await dialog.getByLabel("Name").waitFor()
+      await page.mouse.click(3, 3)
+      await dialog.waitFor({ state: "detached" })
+      await page.getByRole("link", { name: id! }).click()
+      await page.getByRole("heading", { name: "Settings" }).waitFor()
+    })
+  })
+
   it.effect("a key of a project names the project", function* () {
     const orgId = yield* createOrg("Acme")
     const { projectId } = yield* call("POST", "/api/v0/projects", { name: "handbook", orgId })

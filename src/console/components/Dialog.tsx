@@ -16,6 +16,8 @@ interface DialogProps {
 /** A dialog above the page. The browser keeps the focus in it, and returns the focus when it closes. */
 export const Dialog = ({ children, isEasyToClose = true, isWide = false, onClose, title }: DialogProps) => {
   const ref = useRef<HTMLDialogElement>(null)
+  // A click beside the dialog closes it until somebody has typed something.
+  const hasTyped = useRef(false)
   const id = useId()
   // What is on its way stays in sight: it may be shown once, or fail.
   const leave = () => isEasyToClose && ref.current?.querySelector("form[aria-busy=true]") === null && onClose()
@@ -39,7 +41,8 @@ export const Dialog = ({ children, isEasyToClose = true, isWide = false, onClose
       }}
       // A browser closes it in any case when somebody presses Escape again.
       onClose={() => ref.current?.showModal()}
-      onMouseDown={(event) => event.target === ref.current && leave()}
+      onInput={() => void (hasTyped.current = true)}
+      onMouseDown={(event) => event.target === ref.current && !hasTyped.current && leave()}
     >
       <div class="dialog-head">
         <h2 id={id}>{title}</h2>

@@ -42,11 +42,14 @@ export interface TableProps<Row> {
   readonly onOpen?: (key: string) => void
 }
 
-/** A text that leads to the page of a row. One that is longer than two lines is cut, and whole on hover. */
+/**
+ * A text that leads to the page of a row. One that is longer than two lines is cut, and whole on hover; in the place of
+ * one that nobody sees, such as a space, is the id.
+ */
 const LinkCell = ({ of: [to, text, more] }: { readonly of: LinkOfRow }) => (
   <div>
     <Link class="main truncate-2" title={text} to={to}>
-      {breaks(text)}
+      {/[^\p{Z}\p{C}]/u.test(text) ? breaks(text) : to.split("/").at(-1)}
     </Link>
     {more != null && <div class="quiet small">{more}</div>}
   </div>
