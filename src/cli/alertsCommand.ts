@@ -75,7 +75,7 @@ const test = op("alerts.test", {
   show: ({ error }) => (error === null ? "The target was reached." : ""),
 })
 
-export const alerts = group("alerts", "Alerts: who is told when something is wrong", [
+export const alerts = group("alerts", "Alerts: who is notified when something is wrong", [
   list,
   create,
   update,

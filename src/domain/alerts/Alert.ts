@@ -24,7 +24,7 @@ export const conditionFault = ({ condition, orgId, threshold }: Pick<Alert, "con
 }
 
 const Target = Schema.Literals(["slack", "teams", "discord", "email", "webhook"]).annotate({
-  description: "Where it is told: what url is.",
+  description: "Where its messages go: what url is.",
   examples: ["slack"],
 })
 
@@ -73,8 +73,7 @@ const fields = {
   name: Name.annotate({ description: "What messages call it.", examples: ["Webhooks fail"] }),
   threshold: Schema.Int.annotate({ description: "The number that condition needs.", examples: [30] }),
   quietMinutes: whole(0, 10_080).annotate({
-    description:
-      "How long after a message the same alert is not told again, 0 to 10080. That all is well is always told.",
+    description: "How long after a message the same alert sends no other, 0 to 10080. That all is well is always sent.",
     examples: [60],
   }),
 }
@@ -109,7 +108,7 @@ export const CreateAlert = Schema.Struct({
 export const UpdateAlert = Schema.Struct({
   ...Struct.map(fields, Schema.optionalKey),
   active: Schema.optionalKey(Schema.Boolean).annotate({
-    description: "false: it is not told. true: it is again, also after its target failed for a day.",
+    description: "false: it sends no messages. true: it does again, also after its target failed for a day.",
   }),
 })
   .check(
@@ -135,10 +134,10 @@ export const Alert = Schema.Struct({
   }),
   quietMinutes: fields.quietMinutes,
   active: Schema.Boolean.annotate({
-    description: "false: it is not told. With failingSince: the service turned it off.",
+    description: "false: it sends no messages. With failingSince: the service turned it off.",
   }),
   firingSince: timeOrNull("Since when what it watches is found wrong. null: all is well."),
-  lastToldAt: timeOrNull("When it was last told that something is wrong. null: never."),
+  lastToldAt: timeOrNull("When it last sent that something is wrong. null: never."),
   failingSince: timeOrNull("Since when its target fails. null: it was reached the last time, or never needed."),
   lastError: Schema.NullOr(Schema.String).annotate({
     description: "Why its target was not reached the last time. null: it was.",

@@ -87,7 +87,7 @@ const finding = (what: string, items: ReadonlyArray<string>): Finding | null =>
 
 /** The finding that a figure is above the threshold. */
 const above = (what: string, figure: number, threshold: number, least = ""): Finding | null =>
-  figure > threshold ? { summary: `${what}: ${least}${figure} (told above ${threshold})`, items: [] } : null
+  figure > threshold ? { summary: `${what}: ${least}${figure} (threshold ${threshold})`, items: [] } : null
 
 const findEndpoints = Effect.fnUntraced(function* (look: Look, what: string, before: DateTime.Utc | null) {
   const bad = yield* look.endpoints(look.scope, before, maxNamed + 1)

@@ -24,7 +24,7 @@ const created =
   "Tells a target when what it watches is wrong, and that it is well again. A webhook gets a signing secret, which only this " +
   "answer has. Test it then."
 const updated = "What it watches and its target stay, and so do absent fields. The next look is at once."
-const removed = "Nothing more is told."
+const removed = "It sends no more messages."
 const tested = "Sends a test to the target, and says why it was not reached within 15 seconds. 10 a minute."
 
 const org = { orgId: OrgId }
@@ -52,7 +52,7 @@ export class AlertsGroup extends HttpApiGroup.make("alerts")
     ),
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Alerts", description: "Who is told when something is wrong." })) {}
+  .annotateMerge(OpenApi.annotations({ title: "Alerts", description: "Who is notified when something is wrong." })) {}
 
 const id = { id: AlertId }
 const { administer, oversee } = access.administrator

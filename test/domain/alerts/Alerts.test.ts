@@ -206,8 +206,8 @@ describe("Alerts", () => {
       yield* lookAfter(1)
       const told = (yield* texts).toSorted()
       assert.lengthOf(told, 2)
-      assert.include(told[0], "backlog: deliveries that are due: 1001 (told above 1000).")
-      assert.include(told[1], "jobs: jobs that failed within an hour: 3 (told above 2).")
+      assert.include(told[0], "backlog: deliveries that are due: 1001 (threshold 1000).")
+      assert.include(told[1], "jobs: jobs that failed within an hour: 3 (threshold 2).")
     }),
   )
 

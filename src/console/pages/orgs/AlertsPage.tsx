@@ -57,7 +57,7 @@ const settings = {
   quietMinutes: {
     ...number,
     label: "Quiet minutes",
-    hint: "Until it is told again.",
+    hint: "Until the next message.",
     min: 0,
     max: 10_080,
     required: true,
@@ -153,7 +153,7 @@ export default () => {
         submit="Delete alert"
         onConfirm={() => call("remove", { id: alert.alertId })}
       >
-        <p>Nothing more is told.</p>
+        <p>It sends no more messages.</p>
       </DeleteButton>
     </div>
   )
