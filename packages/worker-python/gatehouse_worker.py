@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import datetime
 import http.client
 import inspect
@@ -410,19 +411,21 @@ class _Completions:
                 return
             bodies = ",".join(body for body, _ in batch)
             outcomes = self._service.post("complete-batch", f'{{"jobs":[{bodies}]}}')["jobs"]
-            for (_, done), outcome in zip(batch, outcomes):
+            for (_, done), outcome in zip(batch, outcomes, strict=True):
                 if outcome["success"]:
                     done.set_result(None)
                 else:
                     done.set_exception(RequestFailed(outcome["message"], 409, outcome.get("code", "")))
-        except RequestFailed as error:
+        except Exception as error:
+            failure = error if isinstance(error, RequestFailed) else RequestFailed(f"The response is odd: {error}")
             # One result that is refused must not fail the others.
-            if len(batch) > 1 and error.is_refusal:
+            if len(batch) > 1 and failure.is_refusal:
                 for one in batch:
                     self._send([one])
             else:
                 for _, done in batch:
-                    done.set_exception(error)
+                    if not done.done():
+                        done.set_exception(failure)
 
 
 def _log_error(error: Exception, job_id: str | None) -> None:
@@ -467,12 +470,17 @@ class Worker:
         self._handlers = dict(handlers)
         self._concurrency, self._grace = concurrency, grace_seconds
         self._lease, self._wait = lease_seconds, wait_seconds
-        self._on_error = on_error
+        self._tell = on_error
         self._loop: asyncio.AbstractEventLoop | None = None
         self._jobs: set[Job] = set()
         self._changed = threading.Condition(threading.RLock())
         self._stopping = threading.Event()
         self._claiming: http.client.HTTPConnection | None = None
+
+    def _on_error(self, error: Exception, job_id: str | None) -> None:
+        # A fault of the callback, as when standard error is closed, must not end the thread that keeps leases.
+        with contextlib.suppress(Exception):
+            self._tell(error, job_id)
 
     def run(self) -> None:
         """Works until `stop`, SIGTERM or SIGINT. Raises RequestFailed when the service refuses the worker."""
