@@ -18,7 +18,7 @@ const links = op("portal.listLinks", {
       STATE: "state",
       "MADE BY": ({ made_by, person }) => person?.name ?? person?.email ?? made_by,
       WEBHOOKS: "webhooks",
-      "KEYS OF": ({ keys }) => keys?.externalId,
+      "KEYS OF": ({ keys }) => keys?.external_id,
       ENDS: "expires_at",
     }),
 })

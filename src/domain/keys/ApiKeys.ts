@@ -121,10 +121,12 @@ export class ApiKeys extends Context.Service<ApiKeys>()("gatehouse/domain/ApiKey
         const entry = yield* audit.entry({ action: "key.import", target: orgId, details: {} })
         const found = yield* repository.importKeys(orgId, wanted, dryRun, entry)
         if (!dryRun) yield* noteImport
-        const outcomes = found.map(({ id, isNew }, index) => ({ index, id, isNew }))
+        // A dry run makes none, also of a key that is twice in the request.
+        const unmade = new Set(dryRun ? found.flatMap(({ id, isNew }) => (isNew ? [id] : [])) : [])
+        const outcomes = found.map(({ id, isNew }, index) => ({ index, id: unmade.has(id) ? null : id, isNew }))
         return {
-          imported: outcomes.flatMap(({ id, index, isNew }) => (isNew ? [{ index, id: dryRun ? null : id }] : [])),
-          existing: outcomes.flatMap(({ id, index, isNew }) => (isNew ? [] : [{ index, id }])),
+          imported: outcomes.flatMap(({ isNew, ...one }) => (isNew ? [one] : [])),
+          existing: outcomes.flatMap(({ isNew, ...one }) => (isNew ? [] : [one])),
         }
       }),
 

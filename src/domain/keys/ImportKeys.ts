@@ -80,8 +80,10 @@ export const ImportedKeys = Schema.Struct({
   imported: Outcome(Schema.NullOr(Id).annotate({ description: "The id of the key. null: a dry run." })).annotate({
     description: "The new keys.",
   }),
-  existing: Outcome(KeyId).annotate({
-    description: "Those whose hash the org has imported before. They do not change.",
+  existing: Outcome(Schema.NullOr(KeyId)).annotate({
+    description:
+      "Those whose hash the org has imported before, or by another key of the request; then a dry run has no id. They do not " +
+      "change.",
   }),
 }).annotate({ identifier: "ImportedKeys" })
 export type ImportedKeys = typeof ImportedKeys.Type

@@ -12,6 +12,8 @@ const defaultMaxKeys = 5
 export const PortalRights = Schema.Struct({ webhooks: Schema.Boolean, keys: Schema.NullOr(HolderKeys) })
 export type PortalRights = typeof PortalRights.Type
 
+const { externalId, maxKeys, permissions, projectId } = HolderKeys.fields
+
 /** A portal link in a list. Its token is in no list. */
 export const PortalLinkEntry = Schema.Struct({
   link_id: Id.annotate({
@@ -29,7 +31,11 @@ export const PortalLinkEntry = Schema.Struct({
   }),
   person: Schema.NullOr(Person).annotate({ description: "The person who made it. null: no person did." }),
   webhooks: Schema.Boolean.annotate({ description: "Whether its portal may use the webhooks of the org." }),
-  keys: Schema.NullOr(HolderKeys).annotate({ description: "What its portal may do with API keys. null: nothing." }),
+  keys: Schema.NullOr(
+    Schema.Struct({ external_id: externalId, project_id: projectId, permissions, max_keys: maxKeys }).annotate({
+      identifier: "PortalLinkKeys",
+    }),
+  ).annotate({ description: "What its portal may do with API keys. null: nothing." }),
   created_at: time("When the link was made, or opened."),
   expires_at: time("When the link, or the portal that it opened, ends at the latest."),
 }).annotate({ identifier: "PortalLinkEntry" })
@@ -67,6 +73,14 @@ export const CreatePortalLink = Schema.Struct({
   }),
 }).annotate({ identifier: "CreatePortalLink" })
 export type CreatePortalLink = typeof CreatePortalLink.Type
+
+/** The keys that a link in a list allows. */
+export const linkedKeys = ({ externalId, maxKeys, permissions, projectId }: HolderKeys) => ({
+  external_id: externalId,
+  project_id: projectId,
+  permissions,
+  max_keys: maxKeys,
+})
 
 /** The rights that a link asks for. */
 export const rightsOf = ({ keys, webhooks = true }: CreatePortalLink): PortalRights => ({

@@ -3,7 +3,7 @@ import { HttpEffect, HttpServerRequest } from "effect/http"
 import { HttpApi, HttpApiBuilder } from "effect/http-api"
 import { CurrentPrincipal, currentHolder, type Principal, tenantOf } from "../../domain/Principal.ts"
 import { Orgs } from "../../domain/orgs/Orgs.ts"
-import type { PortalLinkState, PortalRights } from "../../domain/sessions/Portal.ts"
+import { linkedKeys, type PortalLinkState, type PortalRights } from "../../domain/sessions/Portal.ts"
 import type { StoredSession } from "../../domain/sessions/SessionRepository.ts"
 import { signInRules } from "../../domain/sessions/People.ts"
 import {
@@ -142,7 +142,8 @@ const linkEntry = ({
   state,
   made_by: madeBy!,
   person: person && Struct.pick(person, ["subject", "name", "email"]),
-  ...portal!,
+  webhooks: portal!.webhooks,
+  keys: portal!.keys && linkedKeys(portal!.keys),
   created_at: createdAt,
   expires_at: expiresAt,
 })

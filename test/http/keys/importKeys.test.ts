@@ -275,11 +275,8 @@ for (const [name, environment] of [
       const keys = Array.from({ length: 50 }, newKey)
       const asked = keys.map((key) => ({ algorithm: "sha256", hash: digest("sha256", key), name: "k" }))
       const dry = yield* run([...asked, asked[0]!], { dryRun: true })
-      expect([dry.imported.length, dry.imported[0]!.id, dry.existing.map(({ index }) => index)]).toEqual([
-        50,
-        null,
-        [50],
-      ])
+      // Seen failing: the key that is there twice had the id of a key that was never made.
+      expect([dry.imported.length, dry.imported[0]!.id, dry.existing]).toEqual([50, null, [{ index: 50, id: null }]])
       expect(yield* validate(keys[0]!)).toBe(401)
       yield* must(send, "PATCH", `/api/v0/orgs/${orgId}`, { json: { limits: { keys: 49 } }, as })
       // Seen failing: the dry run said that all could be imported.

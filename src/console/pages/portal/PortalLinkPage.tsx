@@ -115,7 +115,7 @@ const Links = () => {
               ...(keys === null
                 ? []
                 : [
-                    `up to ${keys.maxKeys} keys of ${keys.externalId}: ${keys.permissions.join(", ") || "no permission"}`,
+                    `up to ${keys.max_keys} keys of ${keys.external_id}: ${keys.permissions.join(", ") || "no permission"}`,
                   ]),
             ].join(", "),
         },
