@@ -87,6 +87,28 @@ withConsoles("the overview", consoles, (it) => {
     })
   })
 
+  it.effect("the day on which clocks change leads to all of its 25 hours", function* () {
+    const orgId = yield* createOrg("Acme")
+    yield* inTab(`/orgs/${orgId}`, async (tab) => {
+      const storageState = await tab.context().storageState()
+      const context = await tab.context().browser()!.newContext({ timezoneId: "America/New_York", storageState })
+      const page = await context.newPage()
+      await page.route("**/api/v0/overview?*", async (route) => {
+        const response = await route.fetch()
+        const deliveries = [{ at: "2026-11-01T04:00:00.000Z", delivered: 1, retried: 0, failed: 0 }]
+        const body = (await response.json()) as object
+        await route.fulfill({ response, json: { ...body, deliveries } })
+      })
+      await page.goto(`${tab.url()}?every=day`)
+      const chart = page.getByRole("figure", { name: "Attempts of deliveries" })
+      await chart.getByText("Show as a table").click()
+      const href = await chart.getByRole("link", { name: "Nov 1, 2026" }).getAttribute("href")
+      const times = { since: "2026-11-01T04:00:00.000Z", until: "2026-11-02T05:00:00.000Z" }
+      expect(href).toContain(`deliveries?${new URLSearchParams(times)}`)
+      await context.close()
+    })
+  })
+
   it.effect("shows how fast requests and the database are, and each replica", function* () {
     yield* createOrg("Swift")
     yield* inTab("/", async (page) => {

@@ -96,8 +96,13 @@ export const Chart = <Name extends string>({ every, intervals, linkTo, series, t
   const top = niceTop(Math.max(0, ...intervals.map(sum)))
   const shown = marked === undefined ? undefined : intervals[marked]
   const time = (at: string) => formats[every].format(new Date(at))
-  const addressOf = (at: string) =>
-    linkTo?.(new Date(at).toISOString(), new Date(Date.parse(at) + millisOf[every]).toISOString())
+  const addressOf = (at: string) => {
+    const [from, to] = [new Date(at), new Date(at)]
+    // A day on which clocks change has 23 or 25 hours.
+    if (every === "day") to.setDate(to.getDate() + 1)
+    else to.setTime(to.getTime() + millisOf[every])
+    return linkTo?.(from.toISOString(), to.toISOString())
+  }
   const open = (at: string) => {
     const to = addressOf(at)
     if (to !== undefined) navigate(to)
