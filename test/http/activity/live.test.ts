@@ -111,10 +111,12 @@ for (const [database, environment] of Object.entries({
       const tenant = yield* makeTenant(adminToken)
       const { job_id } = yield* tenant.call("jobs/create", { workflow: "w" })
       const { events } = yield* follow(url, { "x-api-key": tenant.key })
+      // The creation may be told, too.
       const told = (status: string) =>
-        until("the event", Effect.sync(events), (all) =>
-          all.some(({ data, event }) => event === "job" && data["jobId"] === job_id && data["status"] === status),
-        )
+        until("the event", Effect.sync(events), (all) => {
+          const last = all.at(-1)
+          return last?.data["jobId"] === job_id && last?.data["status"] === status
+        })
       yield* seen(events, 1)
       yield* tenant.call("jobs/fail", { job_id, error: "boom" })
       yield* told("failed")
