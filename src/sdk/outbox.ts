@@ -1,4 +1,4 @@
-import { backoff, isRefusal, pause, poster, process, type RequestFailed, toError } from "./post.ts"
+import { backoff, isRefusal, pause, poster, process, type RequestFailed, safely, toError } from "./post.ts"
 
 /** A connection of the business's database. A client of a pool of `pg` is one. */
 export interface OutboxConnection {
@@ -122,7 +122,8 @@ const divide = (kind: Kind, rows: ReadonlyArray<Row>, { message }: RequestFailed
  * ```
  */
 export const startOutbox = (options: OutboxOptions): Outbox => {
-  const { baseUrl, key, onError = logError, ordered = false, pollSeconds = 1, pool } = options
+  const { baseUrl, key, ordered = false, pollSeconds = 1, pool } = options
+  const onError = safely(options.onError ?? logError)
   const concurrency = ordered ? 1 : (options.concurrency ?? 1)
   if (!(Number.isInteger(concurrency) && concurrency >= 1)) throw new RangeError("concurrency must be 1 or more.")
   const post = poster(baseUrl, key)

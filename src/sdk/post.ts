@@ -73,6 +73,12 @@ export const { process } = globalThis as unknown as {
 
 export const toError = (fault: unknown): Error => (fault instanceof Error ? fault : new Error(String(fault)))
 
+/** A callback of the user, such as `onError`: its own fault must end neither a job nor the loop that calls it. */
+export const safely =
+  <A extends ReadonlyArray<unknown>>(callback: (...args: A) => void) =>
+  (...args: A): void =>
+    void (async () => callback(...args))().catch(() => {})
+
 /** Whether a text can be the value of a header. An error of the runtime would repeat one that cannot. */
 export const fitsHeader = (text: string): boolean => /^[\t\x20-\x7e\x80-\xff]*$/.test(text.trim())
 

@@ -1,5 +1,5 @@
 import { parseJson } from "./numberTexts.ts"
-import { backoff, isRefusal, pause, type Post, poster, process, RequestFailed, toError } from "./post.ts"
+import { backoff, isRefusal, pause, type Post, poster, process, RequestFailed, safely, toError } from "./post.ts"
 
 /** What a worker tells with a heartbeat. */
 export interface Heartbeat {
@@ -340,7 +340,8 @@ const makeStep = (post: Post, { attempt, job_id }: ClaimedJob, signal: AbortSign
  */
 export const startWorker = (options: WorkerOptions): Worker => {
   const { baseUrl, concurrency = 10, graceSeconds = 30, handlers, key, leaseSeconds = 60, waitSeconds = 20 } = options
-  const { onError = logError, signals = ["SIGTERM", "SIGINT"] } = options
+  const { signals = ["SIGTERM", "SIGINT"] } = options
+  const onError = safely(options.onError ?? logError)
   const workflows = Object.keys(handlers)
   if (workflows.length === 0 || workflows.length > maxWorkflows) {
     throw new RangeError(`handlers must have 1 to ${maxWorkflows} workflows. Start another worker for the others.`)

@@ -216,6 +216,14 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the outbox
       yield* Effect.promise(stop)
       expect(yield* rows).toEqual([{ id: 1, state: "waiting", error: null }])
     }
+    // Seen failing: a fault of onError ended the loop.
+    const count = proxy.received.length
+    const onError = () => {
+      throw new Error("closed")
+    }
+    const { stop } = yield* relay({ baseUrl: proxy.url, onError })
+    yield* proxy.arrived(count + 2)
+    yield* Effect.promise(stop)
     yield* relay()
     yield* until("the row to be sent", rows, (waiting) => waiting.length === 0)
     expect(yield* listed("jobs")).toHaveLength(1)

@@ -238,6 +238,26 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("a worker",
     expect(faults).toEqual(["No."])
   })
 
+  // Seen failing: the handler got the fault of onError, and the job failed.
+  it.effect("a fault of onError ends neither the job nor the worker", function* () {
+    const tenant = yield* makeTenant()
+    let claims = 0
+    const refusing: typeof globalThis.fetch = async (url, init) => {
+      const isFirstClaim = String(url).endsWith("claim") && claims++ === 0
+      return isFirstClaim || String(url).endsWith("heartbeat")
+        ? Response.json({ success: false, message: "No.", code: "unavailable" }, { status: isFirstClaim ? 503 : 400 })
+        : await globalThis.fetch(url, init)
+    }
+    const id = yield* make(tenant, { max_attempts: 1 })
+    const handler = async ({ progress }: WorkerJob) => await progress(0.5).then(() => "done")
+    const onError = () => {
+      throw new Error("closed")
+    }
+    yield* worker(tenant.key, { w: handler }, { fetch: refusing, onError })
+    yield* until("the job to end", status(tenant, id), (found) => found === "completed")
+    expect(claims).toBeGreaterThan(1)
+  })
+
   it.effect("a handler logs, reports progress, and does a finished step only once", function* () {
     const tenant = yield* makeTenant()
     const id = yield* make(tenant, { workflow: "order", retry_delay_seconds: 1 })
