@@ -454,6 +454,7 @@ export const layer = Layer.effect(
       hasLimits: (orgId) => settingsOf(orgId).size > 0,
       setWorkflow: (orgId, settings, entry) =>
         Effect.gen(function* () {
+          yield* world.needOrg(orgId)
           const all = settingsOf(orgId)
           const known = all.get(settings.workflow)
           if (known === undefined && all.size >= maxWorkflows) return yield* tooManyWorkflows()

@@ -388,9 +388,9 @@ export class WorkflowsGroup extends HttpApiGroup.make("workflows")
       about.change(
         "Set the limits of a workflow",
         "Replaces all settings of the workflow: an absent limit is none. They hold for queued jobs from the " +
-          "answer on, exactly, over all replicas: a claim takes no job that would exceed one. Running jobs stay. A " +
-          "key that is full holds up no other, and keys take turns. An org has settings for at most 500 workflows; " +
-          "more are a 409.",
+          "answer on, but for `expires_in_seconds`, which a job takes when it is created. Limits hold exactly, over " +
+          "all replicas: a claim takes no job that would exceed one. Running jobs stay. A key that is full holds up " +
+          "no other, and keys take turns. An org has settings for at most 500 workflows; more are a 409.",
       ),
     ),
     HttpApiEndpoint.post("get", "/v1/workflows/get", {

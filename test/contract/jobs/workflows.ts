@@ -2,6 +2,7 @@ import { assert } from "@effect/vitest"
 import { DateTime, Effect } from "effect"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { maxWorkflows, Workflow } from "#src/domain/jobs/WorkflowSettings.ts"
+import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import { AuditRepository } from "#src/domain/audit/AuditLog.ts"
 import { awkwardTexts, failureOf, insertOrg, newEntry, notFound } from "../support.ts"
 import type { It } from "../webhooks/webhookSupport.ts"
@@ -119,6 +120,13 @@ export const workflows = (it: It) => {
     yield* setWorkflow(orgId, { workflow: "w7", concurrency: 2 })
     yield* remove(orgId, "w8")
     yield* setWorkflow(orgId, { workflow: "more", concurrency: 1 })
+  })
+
+  // Seen failing: an org that was gone had too many workflows.
+  it.effect("workflows: a deleted org has no settings", function* () {
+    const { orgId } = yield* insertOrg()
+    yield* OrgRepository.use((orgs) => orgs.remove(orgId, epoch(), newEntry({ action: "org.delete" })))
+    assert.match(yield* failureOf(setWorkflow(orgId, { concurrency: 1 })), /The org was deleted during this request/)
   })
 
   it.effect("workflows: claims exceed no concurrency, and a slot is free when its job ends in any way", function* () {
