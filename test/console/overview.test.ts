@@ -1,5 +1,6 @@
 import { expect } from "@effect/vitest"
 import { Effect } from "effect"
+import { closeTabs } from "../support/browser.ts"
 import { until } from "../support/wait.ts"
 import { consoles, expectAccessible, expectFits, inTab, signedInTab, withConsoles } from "./support.ts"
 import { call, callFor, createOrg } from "./world.ts"
@@ -105,7 +106,7 @@ withConsoles("the overview", consoles, (it) => {
       const href = await chart.getByRole("link", { name: "Nov 1, 2026" }).getAttribute("href")
       const times = { since: "2026-11-01T04:00:00.000Z", until: "2026-11-02T05:00:00.000Z" }
       expect(href).toContain(`deliveries?${new URLSearchParams(times)}`)
-      await context.close()
+      await closeTabs(context)
     })
   })
 

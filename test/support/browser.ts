@@ -31,6 +31,12 @@ const newPage = async (context: BrowserContext) => {
   return context.pages()[0] ?? (await context.newPage())
 }
 
+/** Closes tabs. A request that a test passes on, and that is under way, is no error of the test. */
+export const closeTabs = async (context: BrowserContext) => {
+  await Promise.all(context.pages().map((page) => page.unrouteAll({ behavior: "ignoreErrors" })))
+  await context.close()
+}
+
 /** A tab of a headless Chromium with its own profile, until the scope closes. */
 export const browserPage = Effect.acquireRelease(
   Effect.promise(async () => {
@@ -40,7 +46,7 @@ export const browserPage = Effect.acquireRelease(
   }),
   ({ context, profile }) =>
     Effect.promise(async () => {
-      await context.close()
+      await closeTabs(context)
       rmSync(profile, { recursive: true, force: true, maxRetries: 5 })
     }),
 ).pipe(Effect.map(({ page }) => page))
@@ -65,7 +71,7 @@ export class Browser extends Context.Service<
       )
       const context = Effect.acquireRelease(
         Effect.promise(() => browser.newContext({ permissions: ["clipboard-read", "clipboard-write"], timezoneId })),
-        (context) => Effect.promise(() => context.close()),
+        (context) => Effect.promise(() => closeTabs(context)),
       )
       return Browser.of({ open: Effect.flatMap(context, (context) => Effect.promise(() => newPage(context))) })
     }),
