@@ -1,6 +1,7 @@
 import type { SqlClient } from "effect/sql"
 import type { AuditEntry } from "../domain/audit/AuditEntry.ts"
-import { maxFilterSweeps, type Sweep } from "../domain/sweeps/Sweeps.ts"
+import { maxFilterSweeps } from "../domain/sweeps/maxFilterSweeps.ts"
+import type { Sweep } from "../domain/sweeps/Sweeps.ts"
 import { audited } from "./audit/audited.ts"
 import { date, texts } from "./database/fragments.ts"
 import { oneAtATime } from "./database/boundedTransactions.ts"

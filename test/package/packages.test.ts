@@ -134,7 +134,7 @@ const printed: Readonly<Record<string, string>> = {
 }
 
 /** The tarball of a package with the types of every operation, in bytes. */
-const maxTarball: Readonly<Record<string, number>> = { client: 34_000 }
+const maxTarball: Readonly<Record<string, number>> = { client: 35_000 }
 /** The code of a package that has two entries, or a table of the operations, in bytes. */
 const maxCode: Readonly<Record<string, number>> = { worker: 33_000, client: 21_000 }
 

@@ -53,9 +53,6 @@ export class SweepRepository extends Context.Service<
   }
 >()("gatehouse/domain/Sweeps/SweepRepository") {}
 
-/** Sweeps by a filter that an org runs at a time for each of its endpoints, and as many for no endpoint alone. */
-export const maxFilterSweeps = 10
-
 /** Rows of one batch, which takes a few hundred milliseconds. After a failure a batch of the same sweep has fewer. */
 export const maxBatchRows = 2_000
 /** Rows of the smallest batch. A sweep is set aside when its smallest batch fails. */

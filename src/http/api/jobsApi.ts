@@ -24,7 +24,7 @@ import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } 
 import { SetWorkflow, Workflow } from "../../domain/jobs/WorkflowSettings.ts"
 import { CancelJobs, JobCause, JobSweep, RetryFilter, RetryJobs } from "../../domain/jobs/JobSweep.ts"
 import { NextCursor, NextCursorIfMore, pageQuery, wholeListFields } from "../../domain/Page.ts"
-import { maxFilterSweeps } from "../../domain/sweeps/Sweeps.ts"
+import { maxFilterSweeps } from "../../domain/sweeps/maxFilterSweeps.ts"
 import { Id, JobId, JobSweepId, ScheduleId } from "../../domain/Schemas.ts"
 import { Conflict, Done, LimitReached, NotFound, noFields } from "./responses.ts"
 import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./access.ts"

@@ -21,7 +21,7 @@ import {
 } from "../../domain/webhooks/WebhookEndpoint.ts"
 import { SelectedEventType } from "../../domain/webhooks/EventPatterns.ts"
 import { Conflict, Done, LimitReached, NotFound, noFields } from "./responses.ts"
-import { maxFilterSweeps } from "../../domain/sweeps/Sweeps.ts"
+import { maxFilterSweeps } from "../../domain/sweeps/maxFilterSweeps.ts"
 import { about, access, WebhookAuthorization, WebhookIdempotent, WebhookRequestErrors } from "./access.ts"
 
 const PublicKeys = Schema.Struct({

@@ -13,7 +13,7 @@ import {
   sweepNotFound,
 } from "../../domain/jobs/JobRepository.ts"
 import { JobCause, JobSweep, JobSweepFilter, type JobSweepOrder } from "../../domain/jobs/JobSweep.ts"
-import { maxFilterSweeps } from "../../domain/sweeps/Sweeps.ts"
+import { maxFilterSweeps } from "../../domain/sweeps/maxFilterSweeps.ts"
 import { audited } from "../audit/audited.ts"
 import { date, decodeRows, idAt, isAmong, isOfOrg, listedId, texts, Time, toJsonText } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"

@@ -18,7 +18,7 @@ import {
   ResendFilter,
   resendNotFound,
 } from "../../domain/webhooks/DeliveryLog.ts"
-import { maxFilterSweeps } from "../../domain/sweeps/Sweeps.ts"
+import { maxFilterSweeps } from "../../domain/sweeps/maxFilterSweeps.ts"
 import { endpointNotFound } from "../../domain/webhooks/WebhookEndpointRepository.ts"
 import { afterCursor, date, decodeRows, Time, idAt, texts } from "../database/fragments.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
