@@ -73,7 +73,8 @@ const fields = {
   name: Name.annotate({ description: "What messages call it.", examples: ["Webhooks fail"] }),
   threshold: Schema.Int.annotate({ description: "The number that condition needs.", examples: [30] }),
   quietMinutes: whole(0, 10_080).annotate({
-    description: "How long after a message the same alert sends no other, 0 to 10080. That all is well is always sent.",
+    description:
+      "How long after a message the same alert sends no other, 0 to 10080. A message that all is well is always sent.",
     examples: [60],
   }),
 }
@@ -137,7 +138,7 @@ export const Alert = Schema.Struct({
     description: "false: it sends no messages. With failingSince: the service turned it off.",
   }),
   firingSince: timeOrNull("Since when what it watches is found wrong. null: all is well."),
-  lastToldAt: timeOrNull("When it last sent that something is wrong. null: never."),
+  lastToldAt: timeOrNull("When it last sent a message that something is wrong. null: never."),
   failingSince: timeOrNull("Since when its target fails. null: it was reached the last time, or never needed."),
   lastError: Schema.NullOr(Schema.String).annotate({
     description: "Why its target was not reached the last time. null: it was.",

@@ -82,8 +82,8 @@ export const ImportedKeys = Schema.Struct({
   }),
   existing: Outcome(Schema.NullOr(KeyId)).annotate({
     description:
-      "Those whose hash the org has imported before, or by another key of the request; then a dry run has no id. They do not " +
-      "change.",
+      "Those whose hash the org has imported before, or by another key of the request; then a dry run has no id. They " +
+      "do not change.",
   }),
 }).annotate({ identifier: "ImportedKeys" })
 export type ImportedKeys = typeof ImportedKeys.Type

@@ -286,7 +286,9 @@ export const DeliveryAttempt = Schema.Struct({
     examples: [503],
   }),
   failure: Schema.NullOr(Schema.String).annotate({
-    description: `Why the attempt failed, one of ${failureKinds.join(", ")}. null: the receiver answered with a complete response.`,
+    description:
+      `Why the attempt failed, one of ${failureKinds.join(", ")}. null: the receiver answered with a complete ` +
+      "response.",
     examples: [null],
   }),
   error: Schema.NullOr(Schema.String).annotate({ description: "The failure in a sentence.", examples: [null] }),

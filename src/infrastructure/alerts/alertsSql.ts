@@ -43,10 +43,13 @@ const badEndpoints = (
       ? sql`deactivated_reason IN ('gone', 'failing')`
       : sql`active AND failing_since <= ${date(failingBefore)}`
   // Of one org in a CASE: a plan with old statistics would read an index of all orgs instead.
+  const which =
+    orgId === null
+      ? sql`${isBad} AND ${isPlaced(sql, "e")}`
+      : sql`org_id = ${orgId} AND CASE WHEN ${isBad} THEN true END`
   return sql<{ endpointId: string; orgId: string; url: string; since: Date }>`
     SELECT id AS "endpointId", org_id AS "orgId", url, ${sql(since)} AS since FROM webhook_endpoints e
-    WHERE ${orgId === null ? sql`${isBad} AND ${isPlaced(sql, "e")}` : sql`org_id = ${orgId} AND CASE WHEN ${isBad} THEN true END`}
-    ORDER BY ${sql(since)} ${sql.literal(order)} LIMIT ${limit}`
+    WHERE ${which} ORDER BY ${sql(since)} ${sql.literal(order)} LIMIT ${limit}`
 }
 
 /** Alerts in PostgreSQL: on the platform's database, also those of orgs on nodes. */

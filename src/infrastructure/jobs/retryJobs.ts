@@ -51,7 +51,9 @@ const causeLength = 200
 
 const tooManySweeps = () =>
   new Conflict({
-    error: `${maxFilterSweeps} sweeps over jobs of this org are still running; try again when one has ended, or cancel one.`,
+    error:
+      `${maxFilterSweeps} sweeps over jobs of this org are still running; ` +
+      "try again when one has ended, or cancel one.",
   })
 
 /** Retries of failed jobs, sweeps over jobs, and causes. */

@@ -280,7 +280,8 @@ export const layer = Layer.effect(
           yield* doneTo === null
             ? sql`DELETE FROM sweeps WHERE id = ${sweepId}`
             : sql`
-                UPDATE sweeps SET done_to = ${doneTo}, done = done + ${batch.done ?? changed.length}::int, erased = ${erased}::text,
+                UPDATE sweeps SET done_to = ${doneTo}, done = done + ${batch.done ?? changed.length}::int,
+                  erased = ${erased}::text,
                   -- Events of the service's own stay in their order.
                   turn = CASE WHEN kind = 'emit' THEN turn ELSE nextval('sweeps_turn_seq') END
                 WHERE id = ${sweepId}`

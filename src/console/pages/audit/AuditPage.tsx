@@ -187,16 +187,14 @@ const Sentence = ({ entry, nameOf }: { readonly entry: Entry; readonly nameOf: N
       </Link>
     )
   // Its name may be a word of the sentence.
-  const [before, after] = sentenceOf(entry, (id) => (id === entry.target ? placeOfName : nameOf(id))).split(placeOfName)
+  const [before, ...after] = sentenceOf(entry, (id) => (id === entry.target ? placeOfName : nameOf(id))).split(
+    placeOfName,
+  )
   return (
     <span class="anywhere">
       {before}
-      {after !== undefined && (
-        <>
-          <bdi>{link}</bdi>
-          {after}
-        </>
-      )}
+      {after.length > 0 && <bdi>{link}</bdi>}
+      {after.join(name)}
     </span>
   )
 }
