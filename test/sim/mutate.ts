@@ -23,6 +23,7 @@ const usage = `Changes the source by itself, one place at a time, and looks whic
   npm run mutate -- --report           what is known so far, by folder
   npm run mutate -- --only=TEXT        only places with this text, such as jobs/retryJobs.ts or "drop a lock"
   npm run mutate -- --seed=2           in another order
+  npm run mutate -- --at-once=2        so many beside each other
   npm run mutate -- --results=FILE     where results are; by default mutations.jsonl in the folder of temporary files
 `
 
@@ -195,6 +196,7 @@ const options = {
   seed: { type: "string", default: "1" },
   runs: { type: "string", default: "20" },
   only: { type: "string", default: "" },
+  "at-once": { type: "string", default: "1" },
   results: { type: "string", default: join(tmpdir(), "mutations.jsonl") },
   report: { type: "boolean", default: false },
   list: { type: "boolean", default: false },
@@ -222,28 +224,38 @@ const report = () => {
   for (const { by, id } of results) if (by === null) print(`survived: ${id}`)
 }
 
+/** Hunts one mutant after the other in a copy of its own. Others take theirs from the same list, so each is hunted once. */
+const work = async (mutants: Iterable<Mutant>) => {
+  const folder = copy()
+  try {
+    for (const mutant of mutants) {
+      const path = join(folder, mutant.file)
+      const text = readFileSync(join(repository, mutant.file), "utf8")
+      writeFileSync(path, text.slice(0, mutant.at) + mutant.to + text.slice(mutant.at + mutant.from.length))
+      const began = Date.now()
+      let by: string | undefined
+      for (const step of stepsFor(mutant.file)) if (by === undefined) by = await run(folder, step)
+      writeFileSync(path, text)
+      const result: Result = { id: mutant.id, file: mutant.file, by: by ?? null }
+      appendFileSync(given.results, `${JSON.stringify(result)}\n`)
+      const seconds = Math.round((Date.now() - began) / 1000)
+      print(
+        `${by === undefined ? "survived" : "noticed"}, ${seconds} s: ${mutant.id}${by === undefined ? "" : ` (${by})`}`,
+      )
+    }
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
 const hunt = async () => {
   const order = inOrder(Number(given.seed)).filter(({ id }) => id.includes(given.only))
   if (given.list) return order.forEach(({ id }) => print(id))
   const done = new Set(known().map(({ id }) => id))
   const next = order.filter(({ id }) => !done.has(id)).slice(0, Number(given.runs))
   print(`${order.length} places; ${next.length} now`)
-  const folder = copy()
-  try {
-    for (const mutant of next) {
-      const path = join(folder, mutant.file)
-      const text = readFileSync(join(repository, mutant.file), "utf8")
-      writeFileSync(path, text.slice(0, mutant.at) + mutant.to + text.slice(mutant.at + mutant.from.length))
-      let by: string | undefined
-      for (const step of stepsFor(mutant.file)) if (by === undefined) by = await run(folder, step)
-      writeFileSync(path, text)
-      const result: Result = { id: mutant.id, file: mutant.file, by: by ?? null }
-      appendFileSync(given.results, `${JSON.stringify(result)}\n`)
-      print(`${by === undefined ? "survived" : "noticed"}: ${mutant.id}${by === undefined ? "" : ` (${by})`}`)
-    }
-  } finally {
-    rmSync(folder, { recursive: true, force: true })
-  }
+  const mutants = next.values()
+  await Promise.all(Array.from({ length: Number(given["at-once"]) }, () => work(mutants)))
 }
 
 if (given.help) print(usage)
