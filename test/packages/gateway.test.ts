@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import express from "express"
 import Fastify from "fastify"
 import { Hono } from "hono"
-import { createHash } from "node:crypto"
+import { createHash, generateKeyPairSync, sign } from "node:crypto"
 import { once } from "node:events"
 import type { AddressInfo } from "node:net"
 import {
@@ -362,6 +362,31 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("gatehouse-gatew
       }
     },
   )
+})
+
+// Seen failing: for 30 seconds after a read of the public keys that failed, each valid token was a 401.
+it("reads the public keys again after a read that failed", async () => {
+  const { privateKey, publicKey } = generateKeyPairSync("ed25519")
+  const part = (value: object) => Buffer.from(JSON.stringify(value)).toString("base64url")
+  const issuer = "https://gatehouse.example.com"
+  const claims = { iss: issuer, sub: "k", org: "o", project: "", permissions: [], exp: Date.now() / 1000 + 300 }
+  const content = `${part({ alg: "EdDSA", kid: "1" })}.${part(claims)}`
+  const token = `${content}.${sign(null, Buffer.from(content), privateKey).toString("base64url")}`
+  let reads = 0
+  const gateway = makeGateway({
+    url: issuer,
+    tokens: { issuer },
+    fetch: () => {
+      const isDown = ++reads === 1
+      const keys = [{ ...publicKey.export({ format: "jwk" }), kid: "1" }]
+      return Promise.resolve(isDown ? new Response(null, { status: 502 }) : Response.json({ keys }))
+    },
+  })
+  const check = () => gateway.check({ authorization: `Bearer ${token}` })
+  expect(await check()).toMatchObject({ refusal: { status: 503 } })
+  expect(await check()).toEqual({ owner: { keyId: "k", orgId: "o", projectId: "" } })
+  expect(await check()).toMatchObject({ owner: { keyId: "k" } })
+  expect(reads).toBe(2)
 })
 
 it("requires the address of the service", () => {

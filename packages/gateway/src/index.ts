@@ -224,7 +224,7 @@ const toDecision = ({ body, retryAfter, status }: KeyResponse): Decision | undef
 
 /** The parts of a JWT in the compact form. */
 const tokenShape = /^[\w-]+\.[\w-]+\.[\w-]*$/
-/** How often the public keys are read at most, for tokens whose key is not known. */
+/** How often the public keys are read at most, for tokens whose key is not known, unless a read fails. */
 const readAgainMillis = 30_000
 
 /** A public key of Gatehouse. */
@@ -271,13 +271,13 @@ const makeTokenCheck = (issuer: string, readKeys: () => Promise<ReadonlyArray<Pu
   let readAt = -Infinity
   let reading: Promise<void> | undefined
   const read = async () => {
-    readAt = performance.now()
     const published = await readKeys()
     const imported = published.map(async ({ crv, kid, kty, x }) => {
       const key = await crypto.subtle.importKey("jwk", { crv, kty, x }, "Ed25519", false, ["verify"])
       return [kid, key] as const
     })
     keys = new Map(await Promise.all(imported))
+    readAt = performance.now()
   }
   const keyOf = async (kid: string) => {
     if (!keys.has(kid) && (reading !== undefined || performance.now() - readAt >= readAgainMillis)) {
