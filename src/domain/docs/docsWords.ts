@@ -24,7 +24,8 @@ import { stopwords as spanish } from "@orama/stopwords/spanish"
 import { stopwords as swedish } from "@orama/stopwords/swedish"
 
 const separators = /[^\p{L}\p{N}]+/u
-const unspaced = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u
+/** A letter of a script without spaces between words. */
+export const unspaced = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u
 /** Words are cut to this many characters. */
 const maxWordLength = 48
 

@@ -1,6 +1,7 @@
 import { Context, Effect, Stream } from "effect"
 import type { AnswerPart } from "./Chat.ts"
 import { pageUrl } from "./DocsPassages.ts"
+import { unspaced } from "./docsWords.ts"
 
 /** What happens to a sentence of a model that its quotations do not prove. */
 export type Unverified = "mark" | "omit"
@@ -31,16 +32,24 @@ const maxSearched = 100_000_000
 /** A model asks for this text with it. */
 const nothing = "[[nothing]]"
 
-/** Whether a text states something: it has words, and is no question, heading or introduction. */
+const letters = new RegExp(unspaced, "gu")
+
+/**
+ * Whether a text states something: it has words, and is no question, heading or introduction. In scripts without
+ * spaces, each letter counts as a word.
+ */
 const isClaim = (text: string) => {
   const bare = text.trim()
-  return (bare.match(/[\p{L}\p{N}]+/gu) ?? []).length > 2 && !/[?:]$/.test(bare) && !/^#{1,6} /.test(bare)
+  const words = bare.replace(letters, " $& ").match(/[\p{L}\p{N}]+/gu) ?? []
+  return words.length > 2 && !/[?:？：؟]$/.test(bare) && !/^#{1,6} /.test(bare)
 }
 
-/** Numbers and inline code of a sentence. They must be in the page, too. */
+/** Numbers and inline code of a sentence. They must be in the page, too. `v2` has no number, and `在90天` has one. */
 const detailsOf = (text: string) => {
   const prose = text.replace(/^ {0,3}(?:\d+[.)]|[-*+]) /, "")
-  return [...prose.matchAll(/`([^`\n]+)`|(?<![\p{L}\p{N}])\d+(?:[.,]\d+)*/gu)].map(([whole, code]) => code ?? whole)
+  return [...prose.matchAll(/`([^`\n]+)`|(?<![\p{Lu}\p{Ll}\p{N}])\d+(?:[.,]\d+)*/gu)].map(
+    ([whole, code]) => code ?? whole,
+  )
 }
 
 /** The lines of an example. They must be in the page, too. */
@@ -208,6 +217,8 @@ const maxCitations = 8
 const citation = /^\[\[\s*([^\s"]+)\s+["“]([\s\S]*?)["”]\s*\]\]$/
 /** What ends with a full stop and is not the end of a sentence: abbreviations, and the numbers of a list. */
 const notAnEnd = /(?:^|[\s(])(?:e\.g|i\.e|etc|vs|cf|no|approx|z\.B|d\.h|bzw|ca|p\.ex|ej|\p{Lu}|\d{1,3})\.$/u
+/** They end a sentence without white space after it. */
+const fullStop = /[。！？｡]/
 /** More characters than `notAnEnd` can match. */
 const tailLength = 12
 const isFence = /^ {0,3}(?:```|~~~)$/
@@ -336,7 +347,7 @@ export const makeAnswerReader = () => {
     } else {
       say(char)
       if (char === "`") place = "opening"
-      else if (/[.!?。！？]/.test(char)) place = "stop"
+      else if (/\p{Sentence_Terminal}/u.test(char)) place = "stop"
     }
   }
   const go = (next: typeof place, char: string) => {
@@ -364,9 +375,10 @@ export const makeAnswerReader = () => {
       case "example":
         return inExample(char)
       case "stop":
+        if (fullStop.test(tail.slice(-1))) return go("quotes", char)
         return go(/[\s[)"'”*_]/.test(char) && !notAnEnd.test(tail) ? "quotes" : "text", char)
       case "quotes":
-        return /[)"'”*_]/.test(char) ? say(char) : go("after", char)
+        return /[)"'”*_）」』。！？｡]/.test(char) ? say(char) : go("after", char)
       case "after":
         if (char === "[") return void (bracket = char)
         if (char === " " || char === "\t") return void (held += char)

@@ -20,6 +20,7 @@ const texts: Readonly<Record<string, string>> = {
   "guides/keys": page,
   long: longLine,
   large: `${" ".repeat(1_000_000)}The very last words.`,
+  zh: "先创建第二个密钥，再删除第一个。密钥在90天后过期。",
 }
 const textOf = (slug: string) => {
   const text = texts[slug]
@@ -144,6 +145,17 @@ describe("an answer of a model", () => {
   it.effect("keeps questions, headings and introductions as they are", function* () {
     const said = "## What you do now\n\nDo you want to rotate it?\n\nThese are the steps for it:\n"
     expect((yield* verified([said], "omit")).text).toBe(said)
+  })
+
+  // Seen failing: one citation proved all sentences of a line, no sentence counted as one, and no number was compared.
+  it.effect("is checked sentence by sentence in scripts without spaces, too", function* () {
+    const said =
+      '先创建第二个密钥。[[zh "先创建第二个密钥，"]]密钥永远不会过期！密钥在30天后过期。[[zh "密钥在90天后过期"]]' +
+      '“密钥在90天后过期。”[[zh "密钥在90天后过期"]]怎么轮换密钥？请按以下步骤操作：'
+    const expected =
+      "先创建第二个密钥。 [1](/zh)密钥永远不会过期！ *(not verified)*密钥在30天后过期。 *(not verified)*" +
+      "“密钥在90天后过期。” [2](/zh)怎么轮换密钥？请按以下步骤操作："
+    for (const pieces of [[said], [...said]]) expect((yield* verified(pieces)).text).toBe(expected)
   })
 
   it.effect("says when the documentation has no answer", function* () {
