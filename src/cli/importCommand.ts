@@ -1,6 +1,6 @@
 import { Console, Effect, Exit, Option, Redacted, Result, Schedule, Schema } from "effect"
 import { Command, Flag } from "effect/cli"
-import { HttpClient, HttpClientRequest } from "effect/http"
+import { HttpClient, HttpClientError, HttpClientRequest } from "effect/http"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { refusalOf, withoutRedirects } from "../sdk/withoutRedirects.ts"
 import { counted } from "../domain/plural.ts"
@@ -38,10 +38,11 @@ interface Found {
   readonly refusal?: string | undefined
 }
 
-/** Gets a path of the other service as JSON. */
+/** Gets a path of the other service as JSON; `absent` where it has no such path. */
 type Get = <S extends Schema.ConstraintDecoder<unknown>>(
   path: string,
   schema: S,
+  absent?: S["Type"],
 ) => Effect.Effect<S["Type"], CommandFailed, HttpClient.HttpClient>
 
 /** Reads all endpoints of another service. `project` is what `--project` says. */
@@ -119,7 +120,7 @@ const found = ({ headers, id, key = id, limit, more, owner, refusal, secret, typ
       ...(secret ? { signing_secret: secret } : { generate_signing_secret: true }),
       ...(types === undefined ? {} : { event_types: isAny ? null : patterns }),
       ...(headers === undefined ? {} : { headers: sent.length === 0 ? null : Object.fromEntries(sent) }),
-      ...(limit === undefined ? {} : { max_per_second: exact > 1000 ? null : perSecond }),
+      ...(limit === undefined ? {} : { max_per_second: exact === Infinity ? null : perSecond }),
     },
     lost: [...lost, ...known.lost],
   }
@@ -142,6 +143,7 @@ const SvixEndpoint = Schema.Struct({
   url: Schema.String,
   description: OptionalText,
   disabled: maybe(Schema.Boolean),
+  eventTypes: maybe(Schema.Array(Schema.String)),
   filterTypes: maybe(Schema.Array(Schema.String)),
   channels: maybe(Schema.Array(Schema.String)),
   rateLimit: OptionalInt,
@@ -189,7 +191,8 @@ const svix: Read = Effect.fnUntraced(function* (get) {
           active: one.disabled !== true,
           headers,
           secret: isSymmetric ? key : null,
-          types: one.filterTypes ?? null,
+          // Their old name is the second one.
+          types: one.eventTypes ?? one.filterTypes ?? null,
           hidden,
           limit: { count: rate === Infinity ? null : rate },
           more: {
@@ -249,14 +252,24 @@ const ConvoyEndpoint = Schema.Struct({
 })
 type ConvoyEndpoint = typeof ConvoyEndpoint.Type
 const ConvoySubscription = Schema.Struct({
+  uid: Schema.String,
   endpoint_metadata: maybe(Schema.Struct({ uid: Schema.String })),
-  filter_config: maybe(
+  filter_config: maybe(Schema.Struct({ event_types: maybe(Schema.Array(Schema.String)), filter: maybe(Anything) })),
+})
+/** Filters of single event types, which replace the one of the subscription. Newer versions of Convoy have them. */
+const ConvoyFilters = Schema.Struct({
+  data: Schema.Array(
     Schema.Struct({
-      event_types: maybe(Schema.Array(Schema.String)),
-      filter: maybe(Schema.Record(Schema.String, Schema.NullOr(Anything))),
+      event_type: Schema.String,
+      enabled_at: OptionalText,
+      raw_headers: maybe(Anything),
+      raw_body: maybe(Anything),
+      raw_query: maybe(Anything),
+      raw_path: maybe(Anything),
     }),
   ),
 })
+type ConvoyFilter = (typeof ConvoyFilters.Type)["data"][number]
 
 /** Operators of Convoy's filters, as those of filters here. */
 const convoyOperators: Readonly<Record<string, (value: unknown) => unknown>> = {
@@ -300,17 +313,40 @@ const filterOf = (
   return isSaid && Schema.is(EventFilter)(all) ? all : undefined
 }
 
+/** A subscription, with the filters of its event types. */
+interface Subscription extends Pick<typeof ConvoySubscription.Type, "endpoint_metadata" | "filter_config"> {
+  readonly filters: ReadonlyArray<ConvoyFilter>
+}
+
+/** The parts of a filter that have conditions: of the body, the headers, the query or the path. */
+const partsOf = (filter: Readonly<Record<string, unknown>> | null | undefined) =>
+  Object.fromEntries(Object.entries(filter ?? {}).filter(([, part]) => isObject(part) && Object.keys(part).length > 0))
+
+/** A subscription without types is of all. */
+const typesOf = ({ filter_config }: Pick<Subscription, "filter_config">) =>
+  filter_config?.event_types?.length ? filter_config.event_types : ["*"]
+
+/** The event types that have another filter than their subscription, or are disabled. */
+const typesWithOwnFilter = ({ filters, ...subscription }: Subscription) => {
+  const ofAll = JSON.stringify(partsOf(subscription.filter_config?.filter))
+  return filters
+    .filter(({ enabled_at, event_type, raw_body: body, raw_headers: headers, raw_path: path, raw_query: query }) => {
+      const isOther = JSON.stringify(partsOf({ headers, body, query, path })) !== ofAll
+      return isOther || enabled_at === null || !typesOf(subscription).includes(event_type)
+    })
+    .map(({ event_type }) => event_type)
+}
+
 /** The filter of all subscriptions of an endpoint. Here it has one, so that they must have the same. */
-const convoyFilter = (own: ReadonlyArray<typeof ConvoySubscription.Type>) => {
-  const parts = own.map(({ filter_config }) =>
-    Object.fromEntries(
-      Object.entries(filter_config?.filter ?? {}).filter(([, part]) => part !== null && Object.keys(part).length > 0),
-    ),
-  )
+const convoyFilter = (own: ReadonlyArray<Subscription>) => {
+  const parts = own.map(({ filter_config }) => partsOf(filter_config?.filter))
   const [first = {}] = parts
   if (parts.every((one) => Object.keys(one).length === 0)) return { more: { filter: null }, lost: [] }
   const isOne = parts.every((one) => JSON.stringify(one) === JSON.stringify(first))
-  const filter = isOne && Object.keys(first).join() === "body" ? filterOf(first["body"]!) : undefined
+  const filter =
+    isOne && Object.keys(first).join() === "body"
+      ? filterOf(first["body"] as Readonly<Record<string, unknown>>)
+      : undefined
   return filter === undefined ? { more: {}, lost: ["the filter of a subscription"] } : { more: { filter }, lost: [] }
 }
 
@@ -344,10 +380,15 @@ const convoy: Read = Effect.fnUntraced(function* (get, project) {
         }),
       ),
     )
-  const subscriptions = yield* list("subscriptions", ConvoySubscription)
+  const subscriptions: Array<Subscription> = []
+  for (const one of yield* list("subscriptions", ConvoySubscription)) {
+    // Older versions have none.
+    const { data } = yield* get(`${of}/subscriptions/${one.uid}/filters`, ConvoyFilters, { data: [] })
+    subscriptions.push({ ...one, filters: data })
+  }
   return (yield* list("endpoints", ConvoyEndpoint)).map((one) => {
     const own = subscriptions.filter(({ endpoint_metadata }) => endpoint_metadata?.uid === one.uid)
-    const [filter, auth] = [convoyFilter(own), convoyAuth(one)]
+    const [filter, auth, others] = [convoyFilter(own), convoyAuth(one), own.flatMap(typesWithOwnFilter)]
     const { api_key: key, basic_auth: basic } = one.authentication ?? {}
     const owner = one.owner_id || project
     const credential = Buffer.from(`${basic?.username ?? ""}:${basic?.password ?? ""}`).toString("base64")
@@ -360,7 +401,7 @@ const convoy: Read = Effect.fnUntraced(function* (get, project) {
       secret,
       // An endpoint without a subscription receives nothing there.
       active: one.status !== "inactive" && one.status !== "paused" && own.length > 0,
-      types: own.flatMap(({ filter_config }) => filter_config?.event_types ?? ["*"]),
+      types: own.flatMap(typesOf),
       headers: {
         ...(key?.header_name && key.header_value ? { [key.header_name]: key.header_value } : {}),
         ...(basic?.username ? { authorization: `Basic ${credential}` } : {}),
@@ -369,6 +410,7 @@ const convoy: Read = Effect.fnUntraced(function* (get, project) {
       more: { ...filter.more, ...auth.more },
       lost: [
         ...filter.lost,
+        ...(others.length === 0 ? [] : [`what is set for single event types: ${others.join(", ")}`]),
         ...auth.lost,
         ...(secret ? [] : [newSecret]),
         "x-convoy-signature: the receiver reads x-webhook-signature",
@@ -406,7 +448,7 @@ const outpost: Read = Effect.fnUntraced(function* (get) {
     const name = typeof metadata?.["name"] === "string" ? metadata["name"] : tenant
     const path = `/api/v1/tenants/${encodeURIComponent(tenant)}/destinations`
     for (const one of yield* get(path, Schema.Array(OutpostDestination))) {
-      const custom = Schema.decodeUnknownOption(HeadersText)(one.config.custom_headers || "{}")
+      const headers = Schema.decodeUnknownOption(HeadersText)(one.config.custom_headers || "{}")
       const secret = one.credentials?.secret
       all.push(
         found({
@@ -416,8 +458,9 @@ const outpost: Read = Effect.fnUntraced(function* (get) {
           active: one.disabled_at == null,
           secret,
           types: [one.topics].flat(),
-          headers: Option.getOrElse(custom, () => ({})),
+          headers: Option.getOrElse(headers, () => ({})),
           lost: [
+            ...(Option.isNone(headers) ? ["custom_headers: they are no object of texts"] : []),
             ...(one.filter == null || Object.keys(one.filter).length === 0 ? [] : ["the filter"]),
             ...(secret ? [] : [newSecret]),
             "x-outpost-signature: the receiver reads webhook-signature",
@@ -473,15 +516,19 @@ const requestDeadline = "30 seconds"
 const retries = Schedule.exponential("1 second")
 const maxRetries = 4
 
+const isBrokenBody = (error: unknown) => HttpClientError.isHttpClientError(error) && error.reason._tag === "DecodeError"
+
 /** Gets JSON from the other service. What may pass (429, 5xx, the network) is tried again. */
 const getFrom =
   (base: string, token: Redacted.Redacted): Get =>
-  <S extends Schema.ConstraintDecoder<unknown>>(path: string, schema: S) =>
+  <S extends Schema.ConstraintDecoder<unknown>>(path: string, schema: S, absent?: S["Type"]) =>
     Effect.gen(function* () {
       const url = `${base.replace(/\/+$/, "")}${path}`
       const client = withoutRedirects(yield* HttpClient.HttpClient).pipe(
+        // The response keeps its body. What breaks in it is tried again, too.
+        HttpClient.tap((response) => response.text),
         HttpClient.transformResponse(Effect.timeout(requestDeadline)),
-        HttpClient.retryTransient({ schedule: retries, times: maxRetries }),
+        HttpClient.retryTransient({ while: isBrokenBody, schedule: retries, times: maxRetries }),
       )
       const request = HttpClientRequest.get(url).pipe(
         HttpClientRequest.bearerToken(Redacted.value(token)),
@@ -495,11 +542,13 @@ const getFrom =
           ),
         )
       const failed = (what: string) => new CommandFailed({ message: plain(`${url} ${what}`) })
-      if (response.status !== 200) {
-        const isRefused = response.status === 401 || response.status === 403
-        return yield* failed(
-          `answered with status ${response.status}${isRefused ? ". Check GATEHOUSE_IMPORT_TOKEN" : ". Check --from"}`,
-        )
+      const { status } = response
+      if (status === 404 && absent !== undefined) return absent
+      if (status !== 200) {
+        const isRefused = status === 401 || status === 403
+        const isPassing = status === 429 || status >= 500
+        const remedy = isRefused ? "Check GATEHOUSE_IMPORT_TOKEN" : isPassing ? "Import again later" : "Check --from"
+        return yield* failed(`answered with status ${status}. ${remedy}`)
       }
       const json = yield* Effect.flatMap(response.text, Schema.decodeEffect(JsonText)).pipe(
         Effect.mapError(() => failed("did not answer with JSON. Check --from")),

@@ -40,7 +40,7 @@ const recorded = {
           url: "https://example.com/one",
           description: "Production",
           disabled: false,
-          filterTypes: ["user_created", "Invoice.Paid", "not a type", "job.created", "key.created", "deployment.*"],
+          eventTypes: ["user_created", "Invoice.Paid", "not a type", "job.created", "key.created", "deployment.*"],
           channels: ["project_1"],
           rateLimit: 90,
           throttleRate: 50,
@@ -79,7 +79,10 @@ const recorded = {
           {
             uid: "s1",
             endpoint_metadata: { uid: "c1" },
-            filter_config: { event_types: ["invoice.paid"], filter: { headers: {}, body: { "data.amount": 1 } } },
+            filter_config: {
+              event_types: ["invoice.paid"],
+              filter: { is_flattened: true, headers: {}, body: { "data.amount": 1 }, query: null, path: {} },
+            },
           },
           {
             uid: "s3",
@@ -96,9 +99,35 @@ const recorded = {
             },
           },
           { uid: "s2", endpoint_metadata: { uid: "c1" }, filter_config: { event_types: ["user.made"], filter: {} } },
+          { uid: "s4", endpoint_metadata: { uid: "c4" }, filter_config: { event_types: ["a.b", "c.d", "e.f"] } },
+          { uid: "s5", endpoint_metadata: { uid: "c4" }, filter_config: { event_types: [] } },
         ],
         pagination: { has_next_page: false, next_page_cursor: "" },
       },
+    },
+    "/api/v1/projects/p1/subscriptions/s1/filters": {
+      status: true,
+      data: [
+        {
+          uid: "f1",
+          event_type: "invoice.paid",
+          enabled_at: "2026-01-01T00:00:00Z",
+          headers: {},
+          body: { "data.amount": 1 },
+          raw_headers: {},
+          raw_body: { "data.amount": 1 },
+          raw_query: null,
+        },
+      ],
+    },
+    "/api/v1/projects/p1/subscriptions/s4/filters": {
+      status: true,
+      data: [
+        { event_type: "a.b", enabled_at: "2026-01-01T00:00:00Z", raw_body: { x: 1 } },
+        { event_type: "c.d", enabled_at: null, raw_body: {} },
+        { event_type: "e.f", raw_body: {} },
+        { event_type: "g.h", enabled_at: "2026-01-01T00:00:00Z", raw_body: {} },
+      ],
     },
     "/api/v1/projects/p1/endpoints?perPage=100": {
       status: true,
@@ -140,7 +169,12 @@ const recorded = {
     },
     "/api/v1/projects/p1/endpoints?perPage=100&next_page_cursor=c1": {
       status: true,
-      data: { content: [{ uid: "c2", url: "https://example.com/paused", status: "paused", secrets: [] }] },
+      data: {
+        content: [
+          { uid: "c2", url: "https://example.com/paused", status: "paused", secrets: [] },
+          { uid: "c4", url: "https://example.com/types", status: "active", secrets: [], rate_limit: 5000 },
+        ],
+      },
     },
   },
   outpost: {
@@ -155,6 +189,13 @@ const recorded = {
         topics: ["user.created"],
         disabled_at: null,
         config: { url: "https://example.com/outpost", custom_headers: `{"x-api-key":"s"}` },
+        credentials: { secret },
+      },
+      {
+        id: "des_3",
+        type: "webhook",
+        topics: "*",
+        config: { url: "https://example.com/three", custom_headers: `{"x-version":2}` },
         credentials: { secret },
       },
       { id: "des_2", type: "aws_sqs", topics: "*", disabled_at: null, config: { queue_url: "q" }, credentials: {} },
@@ -232,11 +273,13 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
   ) {
     const { url } = yield* TestServer
     const api = yield* makeReceiver()
-    let isBusy = true
+    let requests = 0
     api.behave(({ headers, path }) => {
       if (headers.authorization !== "Bearer of the other") return { status: 401 }
-      // The first request of all is refused for now.
-      if (isBusy) return ((isBusy = false), { status: 429 })
+      // The first request of all is refused for now, and the response to the second breaks off.
+      requests++
+      if (requests === 1) return { status: 429 }
+      if (requests === 2) return "close-in-body"
       return path in answers
         ? { status: 200, headers: { "content-type": "application/json" }, body: JSON.stringify(answers[path]) }
         : { status: 404 }
@@ -434,7 +477,7 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
     expect((yield* cli()).err).toContain("--project")
     const { orgId } = yield* must(send, "POST", "/api/v0/orgs", { as: adminToken, json: { name: "platform" } })
     const { rows } = yield* cli("--project", "p1", "--into", String(orgId))
-    expect(rows.map(({ result }) => result)).toEqual(["created", "created", "created"])
+    expect(rows.map(({ result }) => result)).toEqual(["created", "created", "created", "created"])
     expect(yield* endpointOf(rows[0]!)).toMatchObject({
       external_id: "c1",
       description: "orders",
@@ -466,12 +509,17 @@ layer(TestServer.layer({ ...embedded, ...guarded }), { excludeTestServices: true
     expect(text).toContain('"any":[{"x":9007199254740993},')
     expect(yield* endpointOf(rows[2]!)).toMatchObject({ external_id: "c2", active: false, channels: ["p1"] })
     expect(rows[2]!.secret).toMatch(/^whsec_/)
+    expect(rows[0]!.lost.join()).not.toContain("single event types")
+    expect(rows[3]!.lost).toContain("what is set for single event types: a.b, c.d, g.h")
+    expect(rows[3]!.lost).toContain("the limit of 5000 in 1 s is 1000 a second here")
+    expect(yield* endpointOf(rows[3]!)).toMatchObject({ active: true, event_types: null, max_per_second: 1000 })
   })
 
   it.effect("outpost and hookdeck: webhook destinations are imported, and what cannot be is named", function* () {
     const first = yield* (yield* other("outpost"))()
-    expect(first.rows.map(({ result }) => result)).toEqual(["created", "refused"])
-    expect(first.rows[1]!.lost[0]).toContain("aws_sqs")
+    expect(first.rows.map(({ result }) => result)).toEqual(["created", "created", "refused"])
+    expect(first.rows[2]!.lost[0]).toContain("aws_sqs")
+    expect(first.rows[1]!.lost[0]).toBe("custom_headers: they are no object of texts")
     expect(yield* endpointOf(first.rows[0]!)).toMatchObject({ event_types: ["user.created"], headers: ["x-api-key"] })
     const second = yield* (yield* other("hookdeck"))()
     expect(second.rows.map(({ result }) => result)).toEqual(["created"])
