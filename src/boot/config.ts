@@ -5,6 +5,7 @@ import { extname } from "node:path"
 import { parseOwner, type RepositoryOwner } from "../domain/RepositoryOwner.ts"
 import { presetOf } from "../domain/deployments/providers/knownProviders.ts"
 import { maxRetentionDays } from "../domain/orgs/Org.ts"
+import { defaultAuditRetentionDays, defaultRetentionDays } from "../domain/Retention.ts"
 import { limitNames, limits, type LimitValues } from "../domain/orgs/OrgLimits.ts"
 import { type Role, type RoleRule, rolesOfAll, rolesOfOrg } from "../domain/Person.ts"
 import { contrastWithWhite, minContrast } from "../domain/sessions/contrast.ts"
@@ -132,8 +133,8 @@ const loadAi = Effect.gen(function* () {
 })
 
 const loadWebhooks = Effect.gen(function* () {
-  const retentionDays = (yield* read("RETENTION_DAYS", days)) ?? 90
-  const auditRetentionDays = (yield* read("AUDIT_RETENTION_DAYS", days)) ?? 400
+  const retentionDays = (yield* read("RETENTION_DAYS", days)) ?? defaultRetentionDays
+  const auditRetentionDays = (yield* read("AUDIT_RETENTION_DAYS", days)) ?? defaultAuditRetentionDays
   return {
     webhookRetryDelays: yield* read("WEBHOOK_RETRY_DELAYS", list(duration)),
     webhookTimeout: (yield* read("WEBHOOK_TIMEOUT", timeout)) ?? attempts.attemptTimeout,

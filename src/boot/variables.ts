@@ -1,4 +1,5 @@
 import { limitNames, limits } from "../domain/orgs/OrgLimits.ts"
+import { defaultAuditRetentionDays, defaultRetentionDays } from "../domain/Retention.ts"
 import { defaultKeysUrl } from "../infrastructure/keys/GithubSignatures.ts"
 
 /** An environment variable of the service. */
@@ -72,12 +73,12 @@ export const sections = {
     },
     RETENTION_DAYS: {
       example: "90",
-      default: "90",
+      default: `${defaultRetentionDays}`,
       text: "how long finished jobs and their events, deliveries and attempts are kept, 1 to 36500; `off`: forever",
     },
     AUDIT_RETENTION_DAYS: {
       example: "400",
-      default: "400",
+      default: `${defaultAuditRetentionDays}`,
       text: "how long entries of the audit log are kept, 1 to 36500; `off`: forever",
     },
   },

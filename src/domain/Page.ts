@@ -4,13 +4,16 @@ import { Name, Text, whole } from "./Schemas.ts"
 // With the flag u, the pattern is also in the OpenAPI document.
 const ulid = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/u
 
+/** The items of a page if the request does not say. */
+const defaultPageLimit = 50
+
 /** The query fields of a list. */
 export const pageQuery = {
   limit: whole(1, 100)
     .annotateKey({
-      description: "The maximum number of items, 1 to 100. Default: 50. A page also ends after 4 MiB of text.",
+      description: `The maximum number of items, 1 to 100. Default: ${defaultPageLimit}. A page also ends after 4 MiB of text.`,
     })
-    .pipe(Schema.withDecodingDefaultKey(Effect.succeed(50))),
+    .pipe(Schema.withDecodingDefaultKey(Effect.succeed(defaultPageLimit))),
   cursor: Schema.optionalKey(
     Text.check(Schema.isPattern(ulid, { expected: "the cursor of an earlier answer" })).annotate({
       description: "The next cursor of the previous page. Absent: the first page.",
@@ -25,7 +28,7 @@ const maxWholeListItems = 1000
 /** The fields of a list that returns the whole collection by default. */
 export const wholeListFields = {
   limit: Schema.optionalKey(whole(1, maxWholeListItems)).annotate({
-    description: "The maximum number of items, 1 to 1000. Default: 1000.",
+    description: `The maximum number of items, 1 to ${maxWholeListItems}. Default: ${maxWholeListItems}.`,
     examples: [100],
   }),
   cursor: pageQuery.cursor,

@@ -60,16 +60,20 @@ export class RetentionRepository extends Context.Service<
   }
 >()("gatehouse/domain/Retention/RetentionRepository") {}
 
+/** How many days things are kept if no setting says otherwise. */
+export const defaultRetentionDays = 90
+export const defaultAuditRetentionDays = 400
+
 /** How many days events are kept; `undefined` keeps them forever. */
 export const RetentionDays = Context.Reference<number | undefined>("gatehouse/domain/Retention/RetentionDays", {
-  defaultValue: () => 90,
+  defaultValue: () => defaultRetentionDays,
 })
 
 /** How many days entries of the audit log are kept; `undefined` keeps them forever. */
 export const AuditRetentionDays = Context.Reference<number | undefined>(
   "gatehouse/domain/Retention/AuditRetentionDays",
   {
-    defaultValue: () => 400,
+    defaultValue: () => defaultAuditRetentionDays,
   },
 )
 

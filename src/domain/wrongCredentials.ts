@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { TooManyRequests } from "./Errors.ts"
 import { monotonicMillis } from "./monotonicMillis.ts"
-import { networkOf } from "./networks.ts"
+import { networkOf } from "./clientNetworks.ts"
 
 /** The failures that a network may have in a minute. */
 const maxFailuresPerMinute = 600

@@ -1,7 +1,7 @@
 import { Context, Effect, Option } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { NetAddress } from "effect/net"
-import { clientAddressIn } from "../domain/networks.ts"
+import { clientAddressIn } from "../domain/clientNetworks.ts"
 
 /** How many proxies in front of the server are trusted to write `x-forwarded-for`. */
 export const TrustedProxies = Context.Reference<number>("gatehouse/http/TrustedProxies", { defaultValue: () => 0 })

@@ -1,5 +1,6 @@
 import { Context, DateTime, Effect, Layer, Struct } from "effect"
 import { type StoredAlert } from "#src/domain/alerts/Alert.ts"
+import { secondsToNextLook } from "#src/domain/alerts/AlertWatch.ts"
 import { alertNotFound, AlertRepository, maxAlerts, tooManyAlerts } from "#src/domain/alerts/Alerts.ts"
 import type { BadEndpoint } from "#src/domain/alerts/conditions.ts"
 import { noOrg, orgNotFound } from "#src/domain/Principal.ts"
@@ -96,7 +97,7 @@ export const layer = Layer.effect(
         }
         if (found?.dueAt !== claimed.leaseUntil.epochMilliseconds) return false
         if (entry !== undefined) keepEntry(world, alert.orgId ?? noOrg, entry)
-        alerts.set(alert.alertId, { alert, dueAt: (yield* millis) + 60_000 * 2 ** Math.min(alert.failures, 4) })
+        alerts.set(alert.alertId, { alert, dueAt: (yield* millis) + 1_000 * secondsToNextLook(alert) })
         return true
       }),
       endpoints: (scope, failingBefore, limit) =>

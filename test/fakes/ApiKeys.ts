@@ -17,7 +17,7 @@ import {
 import { Conflict, InvalidRequest } from "#src/domain/Errors.ts"
 import { maxKeysPerStart } from "#src/domain/keys/ImportKeys.ts"
 import type { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
-import { changeLimits, newCounter, refilled } from "#src/domain/keys/KeyCounter.ts"
+import { changeLimits, newCounter, refilled } from "#src/domain/keys/keyLimits.ts"
 import type { SettingsChange } from "#src/domain/keys/KeySettings.ts"
 import { PermissionSet } from "#src/domain/keys/Permission.ts"
 import { orgNotFound } from "#src/domain/Principal.ts"

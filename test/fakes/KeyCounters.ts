@@ -1,5 +1,5 @@
 import { DateTime, Effect, Layer } from "effect"
-import { lease } from "#src/domain/keys/KeyCounter.ts"
+import { lease } from "#src/domain/keys/keyLimits.ts"
 import { KeyCounterRepository } from "#src/domain/keys/LeasedQuotas.ts"
 import { World } from "./World.ts"
 

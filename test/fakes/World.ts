@@ -1,7 +1,7 @@
 import { Context, Effect, Layer, Option } from "effect"
 import type { DateTime } from "effect"
 import type { ApiKey } from "#src/domain/keys/ApiKey.ts"
-import type { KeyCounter } from "#src/domain/keys/KeyCounter.ts"
+import type { KeyCounter } from "#src/domain/keys/keyLimits.ts"
 import type { HourOfKey } from "#src/domain/keys/KeyUsage.ts"
 import type { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
 import type { OrgScope } from "#src/domain/Principal.ts"

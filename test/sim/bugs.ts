@@ -16,12 +16,12 @@ export interface Bug {
 const keyCache = "infrastructure/keys/KeyCache.ts"
 const apiKeys = "infrastructure/keys/apiKeysSql.ts"
 const keyCounters = "infrastructure/keys/keyCountersSql.ts"
-const keyCounter = "domain/keys/KeyCounter.ts"
+const keyCounter = "domain/keys/keyLimits.ts"
 const leasedQuotas = "domain/keys/LeasedQuotas.ts"
 const reportJobs = "infrastructure/jobs/reportJobs.ts"
 const jobRepository = "infrastructure/jobs/jobsSql.ts"
 const retryJobs = "infrastructure/jobs/retryJobs.ts"
-const workflows = "infrastructure/jobs/workflowsSql.ts"
+const limitedClaims = "infrastructure/jobs/claimLimitedJobs.ts"
 const jobEnd = "domain/jobs/JobEnd.ts"
 const schedules = "infrastructure/jobs/jobSchedulesSql.ts"
 const record = "infrastructure/webhooks/recordAttempts.ts"
@@ -596,21 +596,21 @@ export const bugs: ReadonlyArray<Bug> = [
     name: "what runs is not counted",
     corner: "workflows",
     about: "Each claim gets as many jobs as the workflow may run.",
-    edits: [[workflows, "w.concurrency - running.count", "w.concurrency"]],
+    edits: [[limitedClaims, "w.concurrency - running.count", "w.concurrency"]],
   },
   {
     name: "what runs of a key is not counted",
     corner: "workflows",
     about: "Each claim gets as many jobs of a key as may run.",
     edits: [
-      [workflows, "AND lease_expires_at IS NOT NULL LIMIT r.per_key", "AND lease_expires_at IS NOT NULL LIMIT 0"],
+      [limitedClaims, "AND lease_expires_at IS NOT NULL LIMIT r.per_key", "AND lease_expires_at IS NOT NULL LIMIT 0"],
     ],
   },
   {
     name: "a rate counts half of its window",
     corner: "workflows",
     about: "Claims start more jobs in the other half.",
-    edits: [[workflows, "secs => w.rate_window_seconds)", "secs => w.rate_window_seconds / 2)"]],
+    edits: [[limitedClaims, "secs => w.rate_window_seconds)", "secs => w.rate_window_seconds / 2)"]],
   },
   {
     name: "the first keys never have a turn",
@@ -618,7 +618,7 @@ export const bugs: ReadonlyArray<Bug> = [
     about: "After the last key the turn does not come back to those before it.",
     edits: [
       [
-        workflows,
+        limitedClaims,
         "concurrency_key > '' AND concurrency_key <= r.last_key AND NOT walk.is_second",
         "concurrency_key > '' AND concurrency_key < '' AND NOT walk.is_second",
       ],
@@ -875,7 +875,7 @@ export const bugs: ReadonlyArray<Bug> = [
     about: "Jobs are claimed in the order of their creation alone.",
     edits: [
       [
-        "infrastructure/jobs/jobsSql.ts",
+        "infrastructure/jobs/claimJobs.ts",
         "ORDER BY priority DESC, id LIMIT ${limit} FOR UPDATE SKIP LOCKED",
         "ORDER BY id LIMIT ${limit} FOR UPDATE SKIP LOCKED",
       ],
@@ -935,11 +935,7 @@ export const bugs: ReadonlyArray<Bug> = [
     race: "with a concurrency: claim a job, create a more urgent one, claim that",
     about: "Another claim that waited for it counts what ran before it.",
     edits: [
-      [
-        "infrastructure/jobs/workflowsSql.ts",
-        "UPDATE workflows w SET version = version + 1, last_key",
-        "UPDATE workflows w SET last_key",
-      ],
+      [limitedClaims, "UPDATE workflows w SET version = version + 1, last_key", "UPDATE workflows w SET last_key"],
     ],
   },
   {
@@ -978,7 +974,7 @@ export const bugs: ReadonlyArray<Bug> = [
     about: "A job that has expired is claimed, if no sweep has found it yet.",
     edits: [
       [
-        "infrastructure/jobs/workflowsSql.ts",
+        "infrastructure/jobs/queuedJobs.ts",
         "sql`(attempt > 0 OR expires_at IS NULL OR expires_at > ${date(now)})`",
         "sql`(attempt >= 0 OR expires_at > ${date(now)})`",
       ],
@@ -1081,7 +1077,7 @@ export const bugs: ReadonlyArray<Bug> = [
     name: "slots that are left go to one key",
     corner: "workflows",
     about: "A claim of more jobs than there are keys takes more of a key than may run.",
-    edits: [[workflows, "LIMIT least(r.free, r.room)", "LIMIT r.room"]],
+    edits: [[limitedClaims, "LIMIT least(r.free, r.room)", "LIMIT r.room"]],
   },
   {
     name: "an attempt is recorded where it began",

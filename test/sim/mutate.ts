@@ -224,7 +224,7 @@ const report = () => {
   for (const { by, id } of results) if (by === null) print(`survived: ${id}`)
 }
 
-/** Hunts one mutant after the other in a copy of its own. Others take theirs from the same list, so each is hunted once. */
+/** Hunts one mutant after the other in a copy of its own. Others take theirs from the same list: each comes once. */
 const work = async (mutants: Iterable<Mutant>) => {
   const folder = copy()
   try {

@@ -69,13 +69,17 @@ export const targetFault = (
   return fault && `url ${fault}.`
 }
 
+/** How long an alert is quiet if its request does not say. */
+export const defaultQuietMinutes = 60
+const quietDescription =
+  "How long after a message the same alert sends no other, 0 to 10080. A message that all is well is always sent."
+
 const fields = {
   name: Name.annotate({ description: "What messages call it.", examples: ["Webhooks fail"] }),
   threshold: Schema.Int.annotate({ description: "The number that condition needs.", examples: [30] }),
   quietMinutes: whole(0, 10_080).annotate({
-    description:
-      "How long after a message the same alert sends no other, 0 to 10080. A message that all is well is always sent.",
-    examples: [60],
+    description: quietDescription,
+    examples: [defaultQuietMinutes],
   }),
 }
 
@@ -91,7 +95,9 @@ export const CreateAlert = Schema.Struct({
       "encrypted, and no answer shows it. It follows the rules of endpoints.",
     examples: ["https://hooks.slack.com/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX"],
   }),
-  quietMinutes: Schema.optionalKey(fields.quietMinutes),
+  quietMinutes: Schema.optionalKey(fields.quietMinutes).annotateKey({
+    description: `${quietDescription} Default: ${defaultQuietMinutes}.`,
+  }),
 }).annotate({
   identifier: "CreateAlert",
   examples: [

@@ -25,6 +25,9 @@ const leaseSeconds = 120
 /** Other alerts that are told that one is off. */
 const maxOthers = 5
 
+/** How long an alert rests after a look: a minute, and up to 16 while its target fails. */
+export const secondsToNextLook = ({ failures }: StoredAlert) => 60 * 2 ** Math.min(failures, 4)
+
 const tooLong = new Unavailable({ error: `It took longer than ${lookSeconds} seconds.` })
 
 const millisSince = (time: DateTime.Utc, now: DateTime.Utc) => now.epochMilliseconds - time.epochMilliseconds

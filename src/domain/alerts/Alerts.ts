@@ -14,6 +14,7 @@ import {
   conditionFault,
   mailOf,
   type CreateAlert,
+  defaultQuietMinutes,
   shown,
   type StoredAlert,
   type StoredTarget,
@@ -104,7 +105,7 @@ export class Alerts extends Context.Service<Alerts>()("gatehouse/domain/alerts/A
 
     const create = Effect.fn("Alerts.create")(function* (orgId: string | null, input: typeof CreateAlert.Type) {
       yield* requireOwner(orgId)
-      const { condition, name, quietMinutes = 60, target, threshold = null, url } = input
+      const { condition, name, quietMinutes = defaultQuietMinutes, target, threshold = null, url } = input
       yield* check(conditionFault({ condition, orgId, threshold }) ?? targetFault(target, url, rules))
       const [alertId, now] = [yield* random.ulid, yield* DateTime.now]
       const made =

@@ -17,6 +17,10 @@ export const limits = {
   question: 32_000,
   /** Characters of a question that the search reads. */
   searched: 4_000,
+  /** Passages of one search of the model. */
+  foundPassages: 6,
+  /** Passages that an answer without a model quotes. */
+  quotedPassages: 3,
 } as const
 
 const Part = Schema.Struct({

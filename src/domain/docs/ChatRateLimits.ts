@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import type { Principal } from "../Principal.ts"
 import { minuteRates } from "../minuteRates.ts"
-import { networkOf } from "../networks.ts"
+import { networkOf } from "../clientNetworks.ts"
 
 /** The rate limits, in chats per minute. */
 export const ChatRates = Context.Reference<{

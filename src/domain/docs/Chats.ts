@@ -313,9 +313,6 @@ const keptAnswer = (
     )
   })
 
-/** The passages that an answer quotes. */
-const maxQuotedPassages = 3
-
 const noModel = "No language model is configured here"
 const noAnswer = "The language model has written no answer"
 /** The first paragraph of an answer that quotes passages. */
@@ -362,7 +359,8 @@ const whyNothing = Effect.fnUntraced(function* (docs: SearchableDocs, question: 
 /** The text of an answer that quotes the best passages with their slugs, and a source for each page. */
 const quotes = Effect.fnUntraced(function* (why: string, asked: EmbeddedQuestion) {
   const { docs, question, docsUrl, ...options } = asked
-  const passages = docs === undefined ? [] : yield* docs.search(question, { ...options, limit: maxQuotedPassages })
+  const passages =
+    docs === undefined ? [] : yield* docs.search(question, { ...options, limit: chatLimits.quotedPassages })
   const opening =
     docs === undefined
       ? openings.noDocs(why)

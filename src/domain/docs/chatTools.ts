@@ -1,5 +1,6 @@
 import { Effect } from "effect"
 import { cut } from "../Schemas.ts"
+import { limits } from "./Chat.ts"
 import type { SearchableDocs } from "./DocsIndexes.ts"
 import { pageUrl, type Passage, slugAt } from "./DocsPassages.ts"
 import type { Skill } from "./Documents.ts"
@@ -11,8 +12,6 @@ const maxResultsCharacters = 120_000
 const maxResultCharacters = 24_000
 /** The calls of tools of one chat: each searches all pages or copies one, and a model may make any number in a step. */
 const maxCalls = 50
-/** The passages of one search. */
-const maxFoundPassages = 6
 
 const noRoom = "There is no room for more. Answer from what you have."
 
@@ -64,7 +63,7 @@ export const docsTools = ({
   {
     ...docsToolDefinitions.search,
     run: (query) =>
-      docs.search(query, { pageSlug, limit: maxFoundPassages }).pipe(
+      docs.search(query, { pageSlug, limit: limits.foundPassages }).pipe(
         Effect.map((found) =>
           limited(found.length === 0 ? "Nothing fits. Try other words." : found.map(show(docsUrl)).join("\n\n---\n\n")),
         ),

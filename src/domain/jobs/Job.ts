@@ -53,18 +53,23 @@ const callbackFields = {
   }),
 }
 
+/** What a job has if its request does not say. */
+export const defaultPriority = 0
+export const defaultMaxAttempts = 3
+export const defaultRetryDelaySeconds = 10
+
 const Priority = whole(-100, 100).annotate({
-  description: "Claims take jobs with a higher priority first, -100 to 100. Default: 0.",
+  description: `Claims take jobs with a higher priority first, -100 to 100. Default: ${defaultPriority}.`,
   examples: [0],
 })
 const MaxAttempts = whole(1, 20).annotate({
-  description: "How often the job is claimed at most, 1 to 20. Default: 3.",
+  description: `How often the job is claimed at most, 1 to 20. Default: ${defaultMaxAttempts}.`,
   examples: [3],
 })
 const RetryDelaySeconds = whole(1, 86_400).annotate({
   description:
     "How long a failure with retry delays the second attempt, in seconds, 1 to 86400. Each further delay is twice as long. " +
-    "No delay is longer than an hour: more than 3600 counts as 3600. Default: 10.",
+    `No delay is longer than an hour: more than 3600 counts as 3600. Default: ${defaultRetryDelaySeconds}.`,
   examples: [10],
 })
 
@@ -160,10 +165,13 @@ export const CreateJobs = Schema.Struct({
   }),
 }).annotate({ identifier: "CreateJobs" })
 
-/** The lease of a claim or a heartbeat that names none. */
+/** What a claim, or a heartbeat, has if it does not say. */
 export const defaultLeaseSeconds = 60
+export const defaultClaimLimit = 1
+export const defaultWaitSeconds = 0
+
 const LeaseSeconds = whole(1, 3600).annotate({
-  description: "How long the claim of the job is valid, in seconds. Default: 60.",
+  description: `How long the claim of the job is valid, in seconds. Default: ${defaultLeaseSeconds}.`,
   examples: [60],
 })
 
@@ -182,12 +190,12 @@ export const ClaimJobs = Schema.Struct({
     description: "Claim only jobs of these workflows, 1 to 20. Not together with workflow.",
   }),
   limit: Schema.optionalKey(whole(1, 100)).annotate({
-    description: "The maximum number of jobs, 1 to 100. Default: 1.",
+    description: `The maximum number of jobs, 1 to 100. Default: ${defaultClaimLimit}.`,
     examples: [10],
   }),
   lease_seconds: Schema.optionalKey(LeaseSeconds),
   wait_seconds: Schema.optionalKey(whole(0, 30)).annotate({
-    description: "How long to wait for a job when none is queued, in seconds. Default: 0.",
+    description: `How long to wait for a job when none is queued, in seconds. Default: ${defaultWaitSeconds}.`,
     examples: [20],
   }),
 }).annotate({

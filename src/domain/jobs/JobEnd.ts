@@ -125,7 +125,7 @@ const otherAttempt = (attempt: number) =>
   })
 
 /** The longest wait of a job without a retry policy, in seconds, and of a policy that doubles without `max_seconds`. */
-const maxOwnDelaySeconds = 3600
+export const maxOwnDelaySeconds = 3600
 
 /** How the jobs of a workflow are tried again. */
 export interface RetryPolicy {

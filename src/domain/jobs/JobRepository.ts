@@ -4,7 +4,7 @@ import type { ClaimedJob, Job, JobDetail, JobLine, JobStatus } from "./Job.ts"
 import type { ExpiredLeases, QueuedJobs } from "./Leases.ts"
 import type { JobEnd, JobReport, ReportedChange } from "./JobEnd.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
-import type { JobQueue } from "./JobQueue.ts"
+import type { JobQueue } from "./JobCounts.ts"
 import type { JobCause, JobSweep, JobSweepFilter, JobSweepOrder } from "./JobSweep.ts"
 import type { JobTemplate } from "./JobTemplates.ts"
 import type { Workflow } from "./WorkflowSettings.ts"
@@ -49,6 +49,15 @@ interface FoundJobs extends Found<Job> {
 /** What became of a report. */
 export type ReportResult<Changed = ReportedChange> = Result.Result<Changed, NotFound | Conflict | LimitReached>
 
+/** What a claim asks for. */
+export interface JobClaim {
+  /** `undefined` claims jobs of any workflow. */
+  readonly workflows: ReadonlyArray<string> | undefined
+  readonly limit: number
+  readonly now: DateTime.Utc
+  readonly leaseUntil: DateTime.Utc
+}
+
 /** A heartbeat of a running job. */
 interface Heartbeat {
   /** `null` leaves it as it is. */
@@ -90,16 +99,7 @@ export class JobRepository extends Context.Service<
      * page, until `leaseUntil`. Skips jobs whose time to run has not come. Exceeds no limit of a workflow; under a
      * limit for each key, keys take turns.
      */
-    readonly claim: (
-      orgId: string,
-      claim: {
-        /** `undefined` claims jobs of any workflow. */
-        readonly workflows: ReadonlyArray<string> | undefined
-        readonly limit: number
-        readonly now: DateTime.Utc
-        readonly leaseUntil: DateTime.Utc
-      },
-    ) => Effect.Effect<ReadonlyArray<ClaimedJob>, Unavailable>
+    readonly claim: (orgId: string, claim: JobClaim) => Effect.Effect<ReadonlyArray<ClaimedJob>, Unavailable>
     /**
      * Returns claimed jobs to the queue as if they had not been claimed. Skips jobs that were finished or claimed again
      * in the meantime.

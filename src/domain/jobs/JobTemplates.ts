@@ -2,7 +2,7 @@ import { Context, Effect, Layer, Redacted, type Schema } from "effect"
 import { Cipher } from "../Cipher.ts"
 import { checkReceiverUrl, ReceiverUrlRules } from "../callableUrls.ts"
 import { withoutUndefined } from "../withoutUndefined.ts"
-import type { jobFields } from "./Job.ts"
+import { defaultMaxAttempts, defaultPriority, defaultRetryDelaySeconds, type jobFields } from "./Job.ts"
 
 /** The contents of a new job. A schedule has one and copies it at each run. */
 export interface JobTemplate {
@@ -28,9 +28,9 @@ const defaults = {
   callbackSecret: null,
   skipCallbacks: false,
   concurrencyKey: null,
-  priority: 0,
-  maxAttempts: 3,
-  retryDelaySeconds: 10,
+  priority: defaultPriority,
+  maxAttempts: defaultMaxAttempts,
+  retryDelaySeconds: defaultRetryDelaySeconds,
   expiresInSeconds: null,
 } as const
 

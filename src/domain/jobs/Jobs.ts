@@ -6,7 +6,7 @@ import { nextCursor, type Page } from "../Page.ts"
 import { currentTenant } from "../Principal.ts"
 import { Wakeups } from "../Wakeups.ts"
 import { makeNonce } from "../ServiceEvent.ts"
-import { makeClaim } from "./ClaimJobs.ts"
+import { makeClaim } from "./WaitingClaims.ts"
 import { makeExpiry, makeQueuing } from "./Leases.ts"
 import {
   type CompleteJob,

@@ -1,6 +1,7 @@
 import { Schema } from "effect"
 import { Conflict, NotFound } from "../Errors.ts"
 import { CreatedAt, UpdatedAt, whole } from "../Schemas.ts"
+import { maxOwnDelaySeconds } from "./JobEnd.ts"
 import { ExpiresInSeconds, StoredWorkflowName, WorkflowName } from "./Job.ts"
 
 /** Jobs that run at once, of a workflow or of a key: a claim counts them. */
@@ -42,7 +43,7 @@ const Retry = Schema.Struct({
     examples: [10],
   }),
   max_seconds: Schema.optionalKey(Seconds).annotate({
-    description: "The longest wait with base_seconds. Default: 3600.",
+    description: `The longest wait with base_seconds. Default: ${maxOwnDelaySeconds}.`,
     examples: [3600],
   }),
 })

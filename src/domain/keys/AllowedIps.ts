@@ -1,6 +1,6 @@
 import { Option, Result, Schema } from "effect"
 import { IpNetwork, NetAddress } from "effect/net"
-import { clientAddressIn, parseIp } from "../networks.ts"
+import { clientAddressIn, parseIp } from "../clientNetworks.ts"
 
 /** What an IPv4-mapped network has before the prefix of its IPv4 network. */
 const mappedBits = 96

@@ -179,7 +179,7 @@ export const defaultGraceSeconds = 86_400
 export const RotateKey = Schema.Struct({
   overlapSeconds: Schema.optionalKey(
     whole(0, 604_800).annotate({
-      description: "How long the old key stays valid, in seconds. Default: 86400. 0: the old key expires at once.",
+      description: `How long the old key stays valid, in seconds. Default: ${defaultGraceSeconds}. 0: the old key expires at once.`,
       examples: [3600],
     }),
   ),
@@ -193,8 +193,11 @@ export const RotateKey = Schema.Struct({
   ...changedSettings,
 }).annotate({ identifier: "RotateKey" })
 
+/** What a use takes if it does not say. */
+export const defaultCost = 1
+
 const cost = Schema.optionalKey(whole(0, 1_000_000)).annotateKey({
-  description: "What this use takes of the key's rate limit and credits. Default: 1. 0 is never limited.",
+  description: `What this use takes of the key's rate limit and credits. Default: ${defaultCost}. 0 is never limited.`,
   examples: [1],
 })
 
@@ -267,15 +270,17 @@ export const ValidatedKey = Schema.Struct({
 }).annotate({ identifier: "ValidatedKey" })
 export interface ValidatedKey extends Schema.Schema.Type<typeof ValidatedKey> {}
 
-/** The longest life of a token. */
+/** The longest life of a token, and its life if the request does not say. */
 export const maxTokenSeconds = 3_600
+export const defaultTokenSeconds = 300
+
 export const ExchangeKey = Schema.Struct({
   key: ValidateKey.fields.key,
   permissions: ValidateKey.fields.permissions.annotate({
     description: "The permissions of the token. The key must have all of them. Absent: those of the key.",
   }),
   expiresInSeconds: Schema.optionalKey(whole(60, maxTokenSeconds)).annotate({
-    description: "How long the token is valid, 60 to 3600. Default: 300. It ends with the key at the latest.",
+    description: `How long the token is valid, 60 to 3600. Default: ${defaultTokenSeconds}. It ends with the key at the latest.`,
     examples: [300],
   }),
 }).annotate({ identifier: "ExchangeKey" })

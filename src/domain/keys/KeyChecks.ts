@@ -2,8 +2,8 @@ import { Clock, Context, Effect, Exit, Redacted } from "effect"
 import { Forbidden, IpNotAllowed, Unauthorized, Unavailable } from "../Errors.ts"
 import { CurrentPrincipal } from "../Principal.ts"
 import { limitWrongCredentials } from "../wrongCredentials.ts"
-import { clientAddressIn } from "../networks.ts"
-import { apiKeyLengths, isWellFormed, type ValidatedKey } from "./ApiKey.ts"
+import { clientAddressIn } from "../clientNetworks.ts"
+import { apiKeyLengths, defaultCost, isWellFormed, type ValidatedKey } from "./ApiKey.ts"
 import { ApiKeyRepository, KeyHash, type KeyGrant, type KeyLimits } from "./ApiKeyRepository.ts"
 import { importedKeyLengths } from "./ImportKeys.ts"
 import type { RateLimit } from "./KeySettings.ts"
@@ -115,7 +115,7 @@ export const holdersKey = new Unauthorized({
 })
 
 /** The limits that a use takes from, or asks what is left of; else `null`. */
-const limitsFor = ({ limits }: KeyGrant, { cost = 1, details }: KeyUse): KeyLimits | null =>
+const limitsFor = ({ limits }: KeyGrant, { cost = defaultCost, details }: KeyUse): KeyLimits | null =>
   cost === 0 && details !== true ? null : limits
 
 /** The part of `ApiKeys` that serves every request of a gateway: it finds and validates keys. */
@@ -191,7 +191,7 @@ export const make = Effect.gen(function* () {
     })
 
   /** Counts a use that nothing refuses. */
-  const countValid = (grant: KeyGrant, { cost = 1 }: KeyUse, source: ValidationSource, now: number) => {
+  const countValid = (grant: KeyGrant, { cost = defaultCost }: KeyUse, source: ValidationSource, now: number) => {
     count("valid", source, grant.orgId)
     usage.count(grant, "valid", cost, now)
   }
@@ -210,7 +210,7 @@ export const make = Effect.gen(function* () {
       const grant = Exit.isSuccess(found) ? validAt(found.value, now) : undefined
       if (grant === undefined || forbidden(grant, use) !== undefined) return done(undefined)
       const limits = limitsFor(grant, use)
-      const credits = limits === null ? null : quotas.takeFromMemory(grant.orgId, limits, use.cost ?? 1)
+      const credits = limits === null ? null : quotas.takeFromMemory(grant.orgId, limits, use.cost ?? defaultCost)
       if (credits === undefined) return done(undefined)
       countValid(grant, use, source, now)
       done({ grant, credits })
@@ -268,7 +268,7 @@ export const make = Effect.gen(function* () {
     }
     const { orgId } = grant
     const limits = limitsFor(grant, use)
-    const taken = limits === null ? Effect.succeed(null) : quotas.take(orgId, limits, use.cost ?? 1)
+    const taken = limits === null ? Effect.succeed(null) : quotas.take(orgId, limits, use.cost ?? defaultCost)
     const credits = yield* Effect.tapError(taken, ({ _tag }) =>
       Effect.sync(() => {
         const isLimited = _tag === "TooManyRequests" || _tag === "CostAboveLimit" || _tag === "CreditsExhausted"

@@ -4,11 +4,10 @@ import { Base64Url } from "effect/encoding"
 import { Cipher } from "../Cipher.ts"
 import type { Unavailable } from "../Errors.ts"
 import { monotonicMillis } from "../monotonicMillis.ts"
-import { type ExchangeKey, maxTokenSeconds } from "./ApiKey.ts"
+import { defaultTokenSeconds, type ExchangeKey, maxTokenSeconds } from "./ApiKey.ts"
 import { Ed25519, seedBytes } from "../Ed25519.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 
-const defaultSeconds = 300
 /** A new key begins to sign when the one before is this old. */
 const rotationDays = 30
 /** How long a key is published before it signs. Those who verify offline have read it by then. */
@@ -111,7 +110,7 @@ export class KeyTokens extends Context.Service<KeyTokens>()("gatehouse/domain/Ke
       exchange: Effect.fn("KeyTokens.exchange")(function* (
         key: Redacted.Redacted<string>,
         address: string,
-        { expiresInSeconds = defaultSeconds, permissions }: Omit<typeof ExchangeKey.Type, "key">,
+        { expiresInSeconds = defaultTokenSeconds, permissions }: Omit<typeof ExchangeKey.Type, "key">,
       ) {
         const { grant } = yield* keys.authorize(key, address, { permissions, clientIp: address }, "token")
         const now = yield* DateTime.now

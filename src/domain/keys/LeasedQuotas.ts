@@ -2,7 +2,7 @@ import { Clock, Context, Effect, Exit } from "effect"
 import { LRUCache } from "lru-cache"
 import { CostAboveLimit, CreditsExhausted, TooManyRequests, type Unauthorized, Unavailable } from "../Errors.ts"
 import type { KeyLimits } from "./ApiKeyRepository.ts"
-import type { Lease, LeaseAsk, LeasedQuota } from "./KeyCounter.ts"
+import type { Lease, LeaseAsk, LeasedQuota } from "./keyLimits.ts"
 import { monotonicMillisOf } from "../monotonicMillis.ts"
 
 /** Counters that a process has leased quotas of; the least recently used one is evicted. */

@@ -7,6 +7,8 @@ import { Person } from "../Person.ts"
 /** The permissions that a portal link can allow. Each open portal stores them. */
 const maxPermissions = 20
 const defaultMaxKeys = 5
+/** How long a link can be opened if its request does not say. */
+export const defaultLinkSeconds = 3_600
 
 /** What a portal session may use. */
 export const PortalRights = Schema.Struct({ webhooks: Schema.Boolean, keys: Schema.NullOr(HolderKeys) })
@@ -44,7 +46,7 @@ export type PortalLinkState = (typeof PortalLinkEntry.Type)["state"]
 /** The lifetime of a portal link, one minute to a week, and what its session may use. */
 export const CreatePortalLink = Schema.Struct({
   expires_in_seconds: Schema.optionalKey(whole(60, 604_800)).annotate({
-    description: "How long the link can be opened, in seconds. Default: 3600.",
+    description: `How long the link can be opened, in seconds. Default: ${defaultLinkSeconds}.`,
     examples: [3600],
   }),
   webhooks: Schema.optionalKey(Schema.Boolean).annotate({

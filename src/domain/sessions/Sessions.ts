@@ -18,7 +18,7 @@ import { atMost, expiry, Id, Text } from "../Schemas.ts"
 import { KeyHash } from "../keys/ApiKeyRepository.ts"
 import { ProjectRepository } from "../projects/Projects.ts"
 import { SignedInPerson } from "../Person.ts"
-import { type CreatePortalLink, type PortalLinkState, rightsOf } from "./Portal.ts"
+import { type CreatePortalLink, defaultLinkSeconds, type PortalLinkState, rightsOf } from "./Portal.ts"
 import { HolderKeys } from "../keys/KeySettings.ts"
 import { type SessionKind, SessionRepository, type StoredSession } from "./SessionRepository.ts"
 import { removeInBatches } from "../removeInBatches.ts"
@@ -27,7 +27,6 @@ import { removeInBatches } from "../removeInBatches.ts"
 const sessionLifetime = Duration.hours(12)
 /** How long a session in a frame lasts: a page that still shows it gets another. */
 const frameLifetime = Duration.hours(1)
-const defaultLinkSeconds = 3_600
 /** The sessions of a credential, and the portal links and sessions that it has made. More replace the oldest. */
 const maxSessions = 100
 const maxPortals = 10_000

@@ -19,7 +19,7 @@ import {
   StepJob,
   WorkflowName,
 } from "../../domain/jobs/Job.ts"
-import { JobQueue } from "../../domain/jobs/JobQueue.ts"
+import { JobQueue } from "../../domain/jobs/JobCounts.ts"
 import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "../../domain/jobs/JobSchedule.ts"
 import { SetWorkflow, Workflow } from "../../domain/jobs/WorkflowSettings.ts"
 import { CancelJobs, JobCause, JobSweep, RetryFilter, RetryJobs } from "../../domain/jobs/JobSweep.ts"

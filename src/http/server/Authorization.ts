@@ -22,7 +22,7 @@ import {
 import { Deployments } from "../../domain/deployments/Deployments.ts"
 import { monotonicMillis } from "../../domain/monotonicMillis.ts"
 import { limitWrongCredentials } from "../../domain/wrongCredentials.ts"
-import { networkOf } from "../../domain/networks.ts"
+import { networkOf } from "../../domain/clientNetworks.ts"
 import { isWellFormed } from "../../domain/keys/ApiKey.ts"
 import { holdersKey, noRoom } from "../../domain/keys/KeyChecks.ts"
 import { ApiKeys } from "../../domain/keys/ApiKeys.ts"

@@ -9,7 +9,7 @@ import { CurrentPrincipal } from "../../domain/Principal.ts"
 import { Api } from "../api/Api.ts"
 import { maxChatBodyBytes } from "../api/chatApi.ts"
 import { ChatBodies } from "../api/access.ts"
-import { networkOf } from "../../domain/networks.ts"
+import { networkOf } from "../../domain/clientNetworks.ts"
 import { clientAddress } from "../clientAddress.ts"
 
 const KiB = 1024

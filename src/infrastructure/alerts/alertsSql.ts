@@ -2,7 +2,7 @@ import { DateTime, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { Alert } from "../../domain/alerts/Alert.ts"
 import { alertNotFound, AlertRepository, maxAlerts, tooManyAlerts } from "../../domain/alerts/Alerts.ts"
-import { AlertInterval, AlertWatch } from "../../domain/alerts/AlertWatch.ts"
+import { AlertInterval, AlertWatch, secondsToNextLook } from "../../domain/alerts/AlertWatch.ts"
 import { noOrg, orgNotFound } from "../../domain/Principal.ts"
 import { Timestamp } from "../../domain/Schemas.ts"
 import { audited } from "../audit/audited.ts"
@@ -157,11 +157,9 @@ export const layer = Layer.effect(
         ),
 
       record: (alert, entry) => {
-        // A minute later, and up to 16 while the target fails.
-        const pauseSeconds = 60 * 2 ** Math.min(alert.failures, 4)
         const written = sql<{ readonly orgId: string }>`
           UPDATE alerts SET alert = ${encode(alert)}, active = ${alert.active}::boolean,
-            due_at = now() + ${pauseSeconds}::int * interval '1 second'
+            due_at = now() + ${secondsToNextLook(alert)}::int * interval '1 second'
           WHERE ${is(alert.orgId, alert.alertId)} AND due_at = ${date(alert.leaseUntil)} RETURNING org_id AS "orgId"`
         return (entry === undefined ? written : audited(sql, entry, written)).pipe(
           Effect.map((rows) => rows.length > 0),

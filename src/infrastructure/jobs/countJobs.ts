@@ -1,10 +1,10 @@
 import { type DateTime, Effect, Schema } from "effect"
 import type { SqlClient, Statement } from "effect/sql"
 import { JobStatus } from "../../domain/jobs/Job.ts"
-import { JobQueue } from "../../domain/jobs/JobQueue.ts"
+import { JobQueue } from "../../domain/jobs/JobCounts.ts"
 import { date, decodeRows, isOfOrg, listedId, Time } from "../database/fragments.ts"
 import { ofFilter } from "./retryJobs.ts"
-import { keyedOf, nextQueued, prioritiesOf, queuedOf, unkeyedOf } from "./workflowsSql.ts"
+import { keyedOf, nextQueued, prioritiesOf, queuedOf, unkeyedOf } from "./queuedJobs.ts"
 
 /** Jobs of a state that are read at most. */
 const maxRead = 10_000

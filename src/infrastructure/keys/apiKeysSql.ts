@@ -21,7 +21,7 @@ import {
   type NewApiKey,
 } from "../../domain/keys/ApiKeyRepository.ts"
 import { maxKeysPerStart } from "../../domain/keys/ImportKeys.ts"
-import { changeLimits, newCounter, refilled } from "../../domain/keys/KeyCounter.ts"
+import { changeLimits, newCounter, refilled } from "../../domain/keys/keyLimits.ts"
 import { type HolderKeys, RateLimit, Refill, type SettingsChange } from "../../domain/keys/KeySettings.ts"
 import { Metadata } from "../../domain/Schemas.ts"
 import { parseJson } from "../../domain/exactJson.ts"

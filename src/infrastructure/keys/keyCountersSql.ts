@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { type KeyCounter, type Lease, lease, type LeaseAsk } from "../../domain/keys/KeyCounter.ts"
+import { type KeyCounter, type Lease, lease, type LeaseAsk } from "../../domain/keys/keyLimits.ts"
 import type { Refill } from "../../domain/keys/KeySettings.ts"
 import { type CounterId, KeyCounterRepository } from "../../domain/keys/LeasedQuotas.ts"
 import { noOrg, RequestOrg } from "../../domain/Principal.ts"

@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
-import type { LeaseAsk } from "#src/domain/keys/KeyCounter.ts"
+import type { LeaseAsk } from "#src/domain/keys/keyLimits.ts"
 import { KeyCounterRepository } from "#src/domain/keys/LeasedQuotas.ts"
 import { listOf } from "./apiKeys.ts"
 import type { It } from "../support.ts"

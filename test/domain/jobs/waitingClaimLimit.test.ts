@@ -1,6 +1,6 @@
 import { assert } from "@effect/vitest"
 import { Deferred, Effect, Fiber } from "effect"
-import { limitWaitingClaims } from "#src/domain/jobs/ClaimJobs.ts"
+import { limitWaitingClaims } from "#src/domain/jobs/WaitingClaims.ts"
 import { it } from "../../support/it.ts"
 import { outcomeOf } from "../support.ts"
 import { settle } from "../webhooks/webhookSupport.ts"

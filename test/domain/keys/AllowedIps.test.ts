@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import { AllowedIps, AllowedNetworks } from "#src/domain/keys/AllowedIps.ts"
-import { networkOf } from "#src/domain/networks.ts"
+import { networkOf } from "#src/domain/clientNetworks.ts"
 
 describe("allowed addresses", () => {
   it("are addresses and networks without host bits, 1 to 100 of them", () => {

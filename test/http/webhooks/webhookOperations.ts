@@ -15,7 +15,7 @@ import {
   StepJob,
 } from "#src/domain/jobs/Job.ts"
 import { CancelJobs, RetryJobs } from "#src/domain/jobs/JobSweep.ts"
-import { JobQueue } from "#src/domain/jobs/JobQueue.ts"
+import { JobQueue } from "#src/domain/jobs/JobCounts.ts"
 import { CreateJobSchedule, JobSchedule, JobScheduleDetail, UpdateJobSchedule } from "#src/domain/jobs/JobSchedule.ts"
 import { SetWorkflow, Workflow } from "#src/domain/jobs/WorkflowSettings.ts"
 import { Event, EventDetail, SeenEventType } from "#src/domain/webhooks/Event.ts"

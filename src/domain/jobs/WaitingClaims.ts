@@ -3,7 +3,7 @@ import { InvalidRequest, type LimitReached, Unauthorized, Unavailable } from "..
 import { CurrentPrincipal, currentTenant, RequestOrg } from "../Principal.ts"
 import { Wakeups } from "../Wakeups.ts"
 import { DefaultLimits, limitReached } from "../orgs/OrgLimits.ts"
-import { type ClaimedJob, type ClaimJobs, defaultLeaseSeconds } from "./Job.ts"
+import { type ClaimedJob, type ClaimJobs, defaultClaimLimit, defaultLeaseSeconds, defaultWaitSeconds } from "./Job.ts"
 import { JobRepository } from "./JobRepository.ts"
 import { makeTell } from "./tellJobs.ts"
 
@@ -49,7 +49,11 @@ export const makeClaim = Effect.gen(function* () {
 
   return Effect.fn("Jobs.claim")(function* (input: typeof ClaimJobs.Type) {
     const orgId = yield* currentTenant
-    const { limit = 1, lease_seconds: leaseSeconds = defaultLeaseSeconds, wait_seconds: wait = 0 } = input
+    const {
+      limit = defaultClaimLimit,
+      lease_seconds: leaseSeconds = defaultLeaseSeconds,
+      wait_seconds: wait = defaultWaitSeconds,
+    } = input
     const key = { orgId, workflows: yield* claimedWorkflows(input), leaseSeconds }
     if (wait === 0) return yield* claimNow(key, limit)
     return yield* limited(orgId, waiting.wait(key, limit, wait, stillAdmitted))

@@ -1,6 +1,6 @@
 import { assert, describe } from "@effect/vitest"
 import { Arbitrary, Effect } from "effect"
-import { type KeyCounter, lease, maxQuota, newCounter, type LeasedQuota } from "#src/domain/keys/KeyCounter.ts"
+import { type KeyCounter, lease, maxQuota, newCounter, type LeasedQuota } from "#src/domain/keys/keyLimits.ts"
 import { oneOf } from "../../http/abuse/arbitraries.ts"
 import type { Credits, RateLimit } from "#src/domain/keys/KeySettings.ts"
 import { it } from "../../support/it.ts"
