@@ -11,11 +11,12 @@ interface SecretColumn {
   readonly what: string
   readonly table: string
   readonly column: string
-  /** The columns of the primary key. */
-  readonly key: ReadonlyArray<string>
-  /** The owner that a secret is bound to; reads the primary key and `ownerColumns`. */
-  readonly ownerOf: (row: Row) => string
-  readonly ownerColumns?: ReadonlyArray<string>
+  /** The columns of the primary key; default: `id`. */
+  readonly key?: ReadonlyArray<string>
+  /** The column with the owner that a secret is bound to; default: the first of the key. */
+  readonly ownerColumn?: string
+  /** The owner, if no column has it: reads the primary key. */
+  readonly ownerOf?: (row: Row) => string
   /** An SQL condition for rows whose secret may still be needed; default: all rows. */
   readonly inUse?: string
 }
@@ -23,86 +24,32 @@ type Row = Readonly<Record<string, string>>
 
 /** Schedules, jobs, events: in the order in which secrets are copied. */
 const secretColumns: ReadonlyArray<SecretColumn> = [
-  {
-    what: "signing secrets",
-    table: "webhook_endpoints",
-    column: "secret",
-    key: ["id"],
-    ownerOf: (row) => row["id"]!,
-  },
+  { what: "signing secrets", table: "webhook_endpoints", column: "secret" },
   {
     what: "previous signing secrets",
     table: "webhook_endpoints",
     column: "previous_secret",
-    key: ["id"],
-    ownerOf: (row) => row["id"]!,
     inUse: "previous_secret_until > now()",
   },
-  {
-    what: "headers of endpoints",
-    table: "webhook_endpoints",
-    column: "headers",
-    key: ["id"],
-    ownerOf: (row) => row["id"]!,
-  },
-  {
-    what: "authorizations of endpoints",
-    table: "webhook_endpoints",
-    column: "auth",
-    key: ["id"],
-    ownerOf: (row) => row["id"]!,
-  },
-  {
-    what: "signing keys of orgs",
-    table: "org_signing_keys",
-    column: "private_key",
-    key: ["org_id"],
-    ownerOf: (row) => row["org_id"]!,
-  },
+  { what: "headers of endpoints", table: "webhook_endpoints", column: "headers" },
+  { what: "authorizations of endpoints", table: "webhook_endpoints", column: "auth" },
+  { what: "signing keys of orgs", table: "org_signing_keys", column: "private_key", key: ["org_id"] },
   {
     what: "previous signing keys of orgs",
     table: "org_signing_keys",
     column: "previous_private_key",
-    key: ["org_id"],
-    ownerOf: (row) => row["org_id"]!,
     inUse: "previous_until > now()",
+    key: ["org_id"],
   },
-  {
-    what: "keys that sign tokens",
-    table: "token_keys",
-    column: "private_key",
-    key: ["id"],
-    ownerOf: (row) => row["id"]!,
-  },
-  {
-    what: "targets of alerts",
-    table: "alerts",
-    column: "secret",
-    key: ["id"],
-    ownerOf: (row) => row["id"]!,
-  },
-  {
-    what: "callback secrets of schedules",
-    table: "job_schedules",
-    column: "callback_secret",
-    key: ["id"],
-    ownerOf: (row) => row["id"]!,
-  },
-  {
-    what: "callback secrets of jobs",
-    table: "jobs",
-    column: "callback_secret",
-    key: ["id"],
-    ownerOf: (row) => row["callback_secret_owner"]!,
-    ownerColumns: ["callback_secret_owner"],
-  },
+  { what: "keys that sign tokens", table: "token_keys", column: "private_key" },
+  { what: "targets of alerts", table: "alerts", column: "secret" },
+  { what: "callback secrets of schedules", table: "job_schedules", column: "callback_secret" },
+  { what: "callback secrets of jobs", table: "jobs", column: "callback_secret", ownerColumn: "callback_secret_owner" },
   {
     what: "callback secrets of events",
     table: "events",
     column: "callback_secret",
-    key: ["id"],
-    ownerOf: (row) => row["callback_secret_owner"]!,
-    ownerColumns: ["callback_secret_owner"],
+    ownerColumn: "callback_secret_owner",
   },
   {
     what: "responses kept for an Idempotency-Key",
@@ -144,7 +91,8 @@ const isLeft = (sql: SqlClient.SqlClient, { column, inUse = "true" }: SecretColu
   ${sql(column)} IS NOT NULL AND NOT starts_with(${sql(column)}, ${prefix})
   AND ${sql.literal(inUse)}`
 
-const keyOf = (column: SecretColumn, row: Row) => column.key.map((name) => row[name]!)
+const keyColumns = ({ key = ["id"] }: SecretColumn) => key
+const keyOf = (column: SecretColumn, row: Row) => keyColumns(column).map((name) => row[name]!)
 
 /** The values of a row's primary key, for a comparison with its columns. */
 const keyValues = (sql: SqlClient.SqlClient, column: SecretColumn, row: Row) =>
@@ -162,7 +110,7 @@ const eachPage = Effect.fnUntraced(function* <E, R>(
   onPage: (rows: ReadonlyArray<Row>) => Effect.Effect<void, E, R>,
 ) {
   const sql = yield* SqlClient.SqlClient
-  const key = sql.literal(secretColumn.key.join(", "))
+  const key = sql.literal(keyColumns(secretColumn).join(", "))
   let last: Row | undefined
   do {
     const after = last === undefined ? sql.literal("true") : sql`(${key}) > (${keyValues(sql, secretColumn, last)})`
@@ -181,12 +129,14 @@ const reencryptColumn = Effect.fnUntraced(function* (
   const sql = yield* SqlClient.SqlClient
   const cipher = yield* Cipher
   const table = sql(column.table)
-  const key = sql.literal(`(${column.key.join(", ")})`)
-  const owners = sql.literal((column.ownerColumns ?? []).map((name) => `${name}, `).join(""))
+  const keys = keyColumns(column)
+  const { ownerColumn = keys[0]!, ownerOf = (row: Row) => row[ownerColumn]! } = column
+  const key = sql.literal(`(${keys.join(", ")})`)
+  const owners = sql.literal(keys.includes(ownerColumn) ? "" : `${ownerColumn}, `)
 
   /** Encrypts one secret again, unless it changes at the same time. Returns the number of changed rows. */
   const reencryptRow = Effect.fnUntraced(function* (row: Row, stored: string) {
-    const owner = column.ownerOf(row)
+    const owner = ownerOf(row)
     const fresh = yield* cipher.encrypt(yield* cipher.decrypt(stored, owner), owner)
     const written = yield* sql`
       UPDATE ${table} SET ${sql(column.column)} = ${fresh}
