@@ -78,7 +78,6 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       error: [Forbidden, NotFound, LimitReached],
     })
       .middleware(Idempotent)
-      .middleware(Authorization)
       .annotateMerge(
         access.keys.manage(
           "Create an API key of a project",
@@ -92,7 +91,6 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       error: [Forbidden, NotFound, LimitReached],
     })
       .middleware(Idempotent)
-      .middleware(Authorization)
       .annotateMerge(
         access.orgKeys.administer(
           "Create an API key of an org",
@@ -106,7 +104,6 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       error: [Forbidden, NotFound, Conflict, LimitReached],
     })
       .middleware(Idempotent)
-      .middleware(Authorization)
       .annotateMerge(
         access.administrator.administer(
           "Import API keys",
@@ -125,49 +122,41 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
         identifier: "ApiKeyPage",
       }),
       error: [Forbidden, NotFound],
-    })
-      .middleware(Authorization)
-      .annotateMerge(
-        access.keys.read(
-          "List the API keys of an org",
-          "The keys of the org and of its projects, oldest first, that fit all filters. Only their prefixes are shown. `text` is a " +
-            "part of the name, the external id, the prefix or the id. With `state` or `text`, or with two filters, a page looks at 2,000 keys at most: it can have fewer keys than `limit` while " +
-            "`nextCursor` continues.",
-        ),
+    }).annotateMerge(
+      access.keys.read(
+        "List the API keys of an org",
+        "The keys of the org and of its projects, oldest first, that fit all filters. Only their prefixes are shown. `text` is a " +
+          "part of the name, the external id, the prefix or the id. With `state` or `text`, or with two filters, a page looks at 2,000 keys at most: it can have fewer keys than `limit` while " +
+          "`nextCursor` continues.",
       ),
+    ),
     HttpApiEndpoint.get("get", "/api/v0/orgs/:orgId/keys/:id", {
       params: { orgId: OrgId, id: KeyId },
       success: ApiKey,
       error: [Forbidden, NotFound],
-    })
-      .middleware(Authorization)
-      .annotateMerge(access.keys.read("Get an API key", "The key as in the list.")),
+    }).annotateMerge(access.keys.read("Get an API key", "The key as in the list.")),
     HttpApiEndpoint.patch("update", "/api/v0/orgs/:orgId/keys/:id", {
       params: { orgId: OrgId, id: KeyId },
       payload: UpdateKey,
       success: ApiKey,
       error: [Forbidden, NotFound, Conflict, LimitReached],
-    })
-      .middleware(Authorization)
-      .annotateMerge(
-        access.keys.manage(
-          "Change an API key",
-          "Absent fields do not change; null clears. Every replica applies the change within three seconds, usually within " +
-            "milliseconds. New limits also hold for keys that share them since a rotation. A key that was reported as leaked cannot be enabled again: 409.",
-        ),
+    }).annotateMerge(
+      access.keys.manage(
+        "Change an API key",
+        "Absent fields do not change; null clears. Every replica applies the change within three seconds, usually within " +
+          "milliseconds. New limits also hold for keys that share them since a rotation. A key that was reported as leaked cannot be enabled again: 409.",
       ),
+    ),
     HttpApiEndpoint.delete("remove", "/api/v0/orgs/:orgId/keys/:id", {
       params: { orgId: OrgId, id: KeyId },
       success: Deleted,
       error: [Forbidden, NotFound],
-    })
-      .middleware(Authorization)
-      .annotateMerge(
-        access.keys.manage(
-          "Delete an API key",
-          "Deletes an org key or a project key of the org. Every replica refuses the key from now on.",
-        ),
+    }).annotateMerge(
+      access.keys.manage(
+        "Delete an API key",
+        "Deletes an org key or a project key of the org. Every replica refuses the key from now on.",
       ),
+    ),
     HttpApiEndpoint.post("rotate", "/api/v0/orgs/:orgId/keys/:id/rotate", {
       params: { orgId: OrgId, id: KeyId },
       payload: RotateKey,
@@ -175,7 +164,6 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       error: [Forbidden, NotFound, Conflict, LimitReached],
     })
       .middleware(Idempotent)
-      .middleware(Authorization)
       .annotateMerge(
         access.keys.manage(
           "Rotate an API key",
@@ -189,23 +177,18 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       query: usageQuery,
       success: UsageResponse,
       error: [Forbidden, NotFound],
-    })
-      .middleware(Authorization)
-      .annotateMerge(access.keys.read("Show the usage of an API key", usageDescription)),
+    }).annotateMerge(access.keys.read("Show the usage of an API key", usageDescription)),
     HttpApiEndpoint.get("orgUsage", "/api/v0/orgs/:orgId/usage", {
       params: { orgId: OrgId },
       query: usageQuery,
       success: UsageResponse,
       error: [Forbidden, NotFound],
-    })
-      .middleware(Authorization)
-      .annotateMerge(access.management.read("Show the usage of all API keys of an org", usageDescription)),
+    }).annotateMerge(access.management.read("Show the usage of all API keys of an org", usageDescription)),
     HttpApiEndpoint.post("validate", validatePath, {
       payload: ValidateKey,
       success: ValidatedKey,
       error: [Unauthorized, Forbidden, IpNotAllowed, KeyLimitedWithRetryAfter],
     })
-      .middleware(Authorization)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(maxValidateBytes))
       .annotateMerge(
         access.anyone.read(
@@ -220,7 +203,6 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
       success: KeyToken,
       error: [Unauthorized, Forbidden, IpNotAllowed, KeyLimitedWithRetryAfter],
     })
-      .middleware(Authorization)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.kibibytes(4))
       .annotateMerge(
         access.holder.read(
@@ -230,6 +212,10 @@ export class ApiKeysGroup extends HttpApiGroup.make("keys")
             "token stays valid until it expires, even if its key is deleted or changed.",
         ),
       ),
+  )
+  .middleware(Authorization)
+  // The credential is the key of the request that the proxy asks about.
+  .add(
     HttpApiEndpoint.get("authorize", authorizePath, {
       query: authorizeQuery,
       success: Authorized,

@@ -36,7 +36,6 @@ export class ChatGroup extends HttpApiGroup.make("chat")
       error: [Forbidden, NotFound, UnprocessableContent, TooManyRequestsWithRetryAfter],
     })
       .middleware(ChatBodies)
-      .middleware(Authorization)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(maxChatBodyBytes))
       .annotate(HttpApi.PayloadParseOptions, furtherFieldsIgnored)
       .annotateMerge(chatParts)
@@ -54,14 +53,13 @@ export class ChatGroup extends HttpApiGroup.make("chat")
         recorded: Schema.Boolean.annotate({ description: "Whether the feedback is stored." }),
       }).annotate({ identifier: "FeedbackRecorded" }),
       error: [Forbidden, NotFound, TooManyRequestsWithRetryAfter],
-    })
-      .middleware(Authorization)
-      .annotateMerge(
-        access.feedback.nobody(
-          "Say whether an answer has helped",
-          "Records the reader's feedback for an answer, if the project keeps questions; the last one counts. An answer of another " +
-            "project, or one that is not kept, is a 404.",
-        ),
+    }).annotateMerge(
+      access.feedback.nobody(
+        "Say whether an answer has helped",
+        "Records the reader's feedback for an answer, if the project keeps questions; the last one counts. An answer of another " +
+          "project, or one that is not kept, is a 404.",
       ),
+    ),
   )
+  .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Chat", description: "Chat over documentation." })) {}

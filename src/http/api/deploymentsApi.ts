@@ -21,7 +21,6 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
       success: Registration,
       error: [Unauthorized, LimitReached],
     })
-      .middleware(Authorization)
       .annotate(HttpIncomingMessage.MaxBodySize, ByteSize.kibibytes(1))
       .annotate(HttpApi.PayloadParseOptions, furtherFieldsIgnored)
       .annotateMerge(
@@ -54,26 +53,23 @@ export class DeploymentsGroup extends HttpApiGroup.make("deployments")
         identifier: "DeploymentPage",
       }),
       error: [Forbidden, NotFound],
-    })
-      .middleware(Authorization)
-      .annotateMerge(
-        access.management.read(
-          "List the deployments of a project",
-          "Newest first, of one branch if asked for, with or without previews.",
-        ),
+    }).annotateMerge(
+      access.management.read(
+        "List the deployments of a project",
+        "Newest first, of one branch if asked for, with or without previews.",
       ),
+    ),
     HttpApiEndpoint.post("promote", "/api/v0/projects/:projectId/deployments/:deploymentId/promote", {
       params: { projectId: ProjectId, deploymentId: DeploymentId },
       success: Project,
       error: [Forbidden, NotFound],
-    })
-      .middleware(Authorization)
-      .annotateMerge(
-        access.management.change(
-          "Promote a deployment, or roll back",
-          "Makes any deployment of the project current, also a preview or an older one. Every replica reads it at once. A " +
-            "run that is older than the newest one that was ever current does not undo it; a newer run becomes current.",
-        ),
+    }).annotateMerge(
+      access.management.change(
+        "Promote a deployment, or roll back",
+        "Makes any deployment of the project current, also a preview or an older one. Every replica reads it at once. A " +
+          "run that is older than the newest one that was ever current does not undo it; a newer run becomes current.",
       ),
+    ),
   )
+  .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Deployments", description: "Deployments that CI runs register." })) {}

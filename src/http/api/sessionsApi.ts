@@ -11,41 +11,37 @@ import { access, Authorization, WebhookAuthorization, WebhookRequestErrors } fro
 
 export class SessionsGroup extends HttpApiGroup.make("sessions")
   .add(
-    HttpApiEndpoint.post("create", "/api/v0/sessions", { success: WhoAmI, error: Forbidden })
-      .middleware(Authorization)
-      .annotateMerge(
-        access.signIn.nobody(
-          "Sign in",
-          "Exchanges the administrator's token or an API key for a session of 12 hours, in a cookie that scripts cannot read. The " +
-            "session ends with its token or key. A request with a session that is not a GET sends the csrfToken in x-csrf-token.",
-        ),
+    HttpApiEndpoint.post("create", "/api/v0/sessions", { success: WhoAmI, error: Forbidden }).annotateMerge(
+      access.signIn.nobody(
+        "Sign in",
+        "Exchanges the administrator's token or an API key for a session of 12 hours, in a cookie that scripts cannot read. The " +
+          "session ends with its token or key. A request with a session that is not a GET sends the csrfToken in x-csrf-token.",
       ),
-    HttpApiEndpoint.get("current", "/api/v0/sessions/current", { success: WhoAmI })
-      .middleware(Authorization)
-      .annotateMerge(
-        access.self.read(
-          "Read who you are",
-          "The principal of the request, the operations that it may call, and its session.",
-        ),
+    ),
+    HttpApiEndpoint.get("current", "/api/v0/sessions/current", { success: WhoAmI }).annotateMerge(
+      access.self.read(
+        "Read who you are",
+        "The principal of the request, the operations that it may call, and its session.",
       ),
+    ),
     HttpApiEndpoint.delete("remove", "/api/v0/sessions/current", {
       success: Schema.Struct({
         signedOut: Schema.Literal(true).annotate({ description: "true: the session has ended." }),
       }).annotate({ identifier: "SignedOut" }),
-    })
-      .middleware(Authorization)
-      .annotateMerge(
-        access.self.read("Sign out", "Ends the session of the request at every replica, and removes its cookie."),
+    }).annotateMerge(
+      access.self.read("Sign out", "Ends the session of the request at every replica, and removes its cookie."),
+    ),
+    HttpApiEndpoint.get("people", "/api/v0/people", { success: SignInRules, error: Forbidden }).annotateMerge(
+      access.administrator.administer(
+        "Read who may sign in",
+        "The groups, or other claims, of the company's identity provider that have a role in the console, as CONSOLE_OIDC_ROLES " +
+          "gives them.",
       ),
-    HttpApiEndpoint.get("people", "/api/v0/people", { success: SignInRules, error: Forbidden })
-      .middleware(Authorization)
-      .annotateMerge(
-        access.administrator.administer(
-          "Read who may sign in",
-          "The groups, or other claims, of the company's identity provider that have a role in the console, as CONSOLE_OIDC_ROLES " +
-            "gives them.",
-        ),
-      ),
+    ),
+  )
+  .middleware(Authorization)
+  // Whoever opens a link has no credential yet.
+  .add(
     HttpApiEndpoint.post("openPortal", "/api/v0/sessions/portal", {
       payload: OpenPortal,
       success: WhoAmI,
