@@ -5,34 +5,32 @@ import { op } from "./operation.ts"
 import { columns, CommandFailed, whileRead } from "./output.ts"
 import { group } from "./flags.ts"
 
-const list = op("audit.list", {
-  about: "List the changes in an org, newest first",
-  show: ({ entries }) =>
-    columns(entries, {
-      AT: "at",
-      ACTOR: ({ actor, person }) => person?.name ?? person?.email ?? actor,
-      ACTION: "action",
-      TARGET: "target",
-      DETAILS: "details",
-      REQUEST: "requestId",
-    }),
-})
-
 const encode = Schema.encodeSync(Schema.fromJsonString(AuditEntry))
 
-const exportAll = op("audit.export", {
-  about: "Print all changes in an org, newest first, one JSON object in each line",
-  run: (_, { orgId, ...query }) =>
-    Effect.flatMap(
-      ask((gatehouse) => gatehouse.audit.export({ params: { orgId }, query })),
-      ({ body }) =>
-        Stream.runForEach(body, (entry) => Console.log(encode(entry))).pipe(
-          Effect.mapError(
-            () => new CommandFailed({ message: "The export was cut off: what is printed is not complete" }),
+export const audit = group("audit", "The audit log: who changed what in an org", [
+  op("audit.list", {
+    about: "List the changes in an org, newest first",
+    show: ({ entries }) =>
+      columns(entries, {
+        AT: "at",
+        ACTOR: ({ actor, person }) => person?.name ?? person?.email ?? actor,
+        ACTION: "action",
+        TARGET: "target",
+        DETAILS: "details",
+        REQUEST: "requestId",
+      }),
+  }),
+  op("audit.export", {
+    run: (_, { orgId, ...query }) =>
+      Effect.flatMap(
+        ask((gatehouse) => gatehouse.audit.export({ params: { orgId }, query })),
+        ({ body }) =>
+          Stream.runForEach(body, (entry) => Console.log(encode(entry))).pipe(
+            Effect.mapError(
+              () => new CommandFailed({ message: "The export was cut off: what is printed is not complete" }),
+            ),
+            whileRead,
           ),
-          whileRead,
-        ),
-    ),
-})
-
-export const audit = group("audit", "The audit log: who changed what in an org", [list, exportAll])
+      ),
+  }),
+])

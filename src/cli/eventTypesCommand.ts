@@ -16,26 +16,7 @@ type NewType = typeof CreateEventType.Type
 
 const one = { args: { type: "name" } } as const
 
-const create = op("eventTypes.create", one)
 const update = op("eventTypes.update", one)
-const remove = op("eventTypes.delete", one)
-
-const list = op("eventTypes.list", {
-  show: ({ event_types }) =>
-    columns(event_types, {
-      TYPE: "name",
-      GROUP: "group",
-      VERSIONS: ({ schemas }) => Object.keys(schemas).join(", "),
-      DEPRECATED: ({ deprecated }) => (deprecated ? "yes" : ""),
-      DESCRIPTION: "description",
-    }),
-})
-
-const get = op("eventTypes.get", {
-  ...one,
-  about: "Print an event type with its schemas, as a file for push",
-  show: (type) => ({ out: JSON.stringify(Struct.omit(type, ["created_at", "updated_at"]), null, 2) }),
-})
 
 /** A schema of an OpenAPI document as a schema of its own: the components that it refers to come along. */
 const standalone = (schema: unknown, document: Json) => {
@@ -179,9 +160,22 @@ const push = Command.make(
 
 export const eventTypes = tenantGroup("event-types", "The catalogue of event types", [
   push,
-  list,
-  get,
-  create,
+  op("eventTypes.list", {
+    show: ({ event_types }) =>
+      columns(event_types, {
+        TYPE: "name",
+        GROUP: "group",
+        VERSIONS: ({ schemas }) => Object.keys(schemas).join(", "),
+        DEPRECATED: ({ deprecated }) => (deprecated ? "yes" : ""),
+        DESCRIPTION: "description",
+      }),
+  }),
+  op("eventTypes.get", {
+    ...one,
+    about: "Print an event type with its schemas, as a file for push",
+    show: (type) => ({ out: JSON.stringify(Struct.omit(type, ["created_at", "updated_at"]), null, 2) }),
+  }),
+  op("eventTypes.create", one),
   update,
-  remove,
+  op("eventTypes.delete", one),
 ])

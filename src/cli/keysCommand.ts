@@ -81,58 +81,10 @@ const limitsOf = Effect.fnUntraced(function* (flags: Limits) {
 const usageTable = ({ usage }: { readonly usage: ReadonlyArray<UsageInterval> }) =>
   columns(usage, { FROM: "at", VALID: "valid", FORBIDDEN: "forbidden", LIMITED: "limited", COST: "cost" })
 
-/** Shows the validations of a key, or of all keys of an org. */
-const keyUsage = op("keys.orgUsage", {
-  name: "usage",
-  about: "Show how often keys were validated, by hour or day",
-  examples: ["keys usage 01KAHBMKZ3D2X7S5QN8W4V6R9T --every day"],
-  more: {
-    id: Argument.optional(textArgument("key-id", "The id of the key (default: all keys of the org)")),
-  },
-  run: (send, fields, { id }) => {
-    if (Option.isNone(id)) return send(fields)
-    const { orgId, ...query } = fields
-    return call((gatehouse) => gatehouse.keys.usage({ params: { orgId, id: id.value }, query }), usageTable)
-  },
-  show: usageTable,
-})
-
 const newKeyOutput = ({ id, key }: { readonly id: string; readonly key: string }, more = "") => ({
   out: key,
   note: `The key has the id ${id}. It is shown only once.${more} To use it here: export GATEHOUSE_TOKEN=<key>`,
 })
-
-const create = op("keys.createForProject", {
-  name: "create",
-  args: { name: "name" },
-  about: "Create an API key of a project or of an org, and print it",
-  omit: ["projectId", "rateLimit", "credits"],
-  more: {
-    project: textFlag("project", "The id of the project, for a project key"),
-    org: textFlag("org", "The id of the org, for an org key"),
-    ...limitFlags,
-  },
-  run: (send, settings, { org, project, ...flags }) => {
-    if (Option.isSome(org) === Option.isSome(project)) {
-      return usage("A key has one owner: set --project <id>, or --org <id> for an org key")
-    }
-    return Effect.flatMap(limitsOf(flags), (limits) => {
-      const payload = { ...settings, ...limits }
-      if (Option.isSome(project)) return send({ ...payload, projectId: project.value })
-      const params = { orgId: Option.getOrThrow(org) }
-      return call(
-        (gatehouse) => gatehouse.keys.createForOrg({ params, payload }),
-        (made) => newKeyOutput(made),
-      )
-    })
-  },
-  show: (made) => newKeyOutput(made),
-}).pipe(
-  Command.withExamples([
-    { command: "gatehouse keys create ci --project 01KAHBMKZ3D2X7S5QN8W4V6R9T" },
-    { command: "export GATEHOUSE_TOKEN=$(gatehouse keys create me --org 01KAHBMKZ3D2X7S5QN8W4V6R9T)" },
-  ]),
-)
 
 const KeysToImport = Schema.Array(KeyToImport)
 const decodeKeys = Schema.decodeUnknownEffect(KeysToImport, { onExcessProperty: "error" })
@@ -228,43 +180,7 @@ const keyTable = (keys: ReadonlyArray<ApiKey>) =>
     "LAST USED": "lastUsedAt",
   })
 
-const list = op("keys.list", { show: ({ keys }) => keyTable(keys) })
-
 const one = { args: { "key-id": "id" } } as const
-
-const show = op("keys.get", { ...one, name: "show", show: (key) => keyTable([key]) })
-
-const remove = op("keys.remove", {
-  ...one,
-  about: "Delete a key; it is refused immediately",
-  show: (_, { id }) => `The key ${id} is deleted. It is refused from now on.`,
-})
-
-const update = op("keys.update", {
-  ...one,
-  about: "Change a key: name, expiry, permissions, limits and other settings",
-  examples: [
-    "keys update 01KAHBMKZ3D2X7S5QN8W4V6R9T --no-enabled",
-    "keys update 01KAHBMKZ3D2X7S5QN8W4V6R9T --credits 100000 --refill month --clear rateLimit",
-  ],
-  omit: ["rateLimit", "credits"],
-  clearable: ["rateLimit", "credits"],
-  more: { ...limitFlags, addCredits },
-  run: (send, fields, flags) => Effect.flatMap(changedLimitsOf(flags), (limits) => send({ ...fields, ...limits })),
-  show: (_, { id }) => `The key ${id} is changed. Every replica knows it within seconds.`,
-})
-
-const rotate = op("keys.rotate", {
-  ...one,
-  about: "Replace a key with a new one, and print it; the old one stays valid for the grace period",
-  examples: ["keys rotate 01KAHBMKZ3D2X7S5QN8W4V6R9T --overlap 3600"],
-  flags: { overlapSeconds: "overlap" },
-  omit: ["rateLimit", "credits"],
-  clearable: ["rateLimit", "credits"],
-  more: { ...limitFlags, addCredits },
-  run: (send, fields, flags) => Effect.flatMap(changedLimitsOf(flags), (limits) => send({ ...fields, ...limits })),
-  show: (created, { id }) => newKeyOutput(created, ` It replaces ${id}, which stays valid for the grace period.`),
-})
 
 /** Sends a request with the key from standard input. */
 const withKey =
@@ -278,57 +194,120 @@ const withKey =
       Effect.flatMap((key) => send({ ...fields, key: Redacted.value(key) })),
     )
 
-const validate = op("keys.validate", {
-  about: "Validate a key from standard input, and print its owner",
-  examples: ["keys validate"],
-  omit: ["key"],
-  run: withKey("validate"),
-  show: ({ keyId, orgId, projectId }) => ({
-    out: table(["KEY", "ORG", "PROJECT"], [[keyId, orgId, projectId]]),
-    note: projectId === "" ? "The key is valid: an org key." : "The key is valid: a project key.",
-  }),
-})
-
-const token = op("keys.token", {
-  about: "Exchange a key from standard input for a short-lived token, and print it",
-  examples: ["keys token --permission files.read"],
-  omit: ["key"],
-  run: withKey("exchange"),
-  show: ({ expiresAt, token }) => ({
-    out: token,
-    note: `The token is valid until ${DateTime.formatIso(expiresAt)}. It cannot be revoked.`,
-  }),
-})
-
 const oneRole = { args: { role: "name" } } as const
 
 const roleTable = (roles: ReadonlyArray<Role>) =>
   columns(roles, { ROLE: "name", PERMISSIONS: ({ permissions }) => permissions.join(" ") })
 
-const listRoles = op("roles.list", { show: ({ roles }) => roleTable(roles) })
-
-const putRole = op("roles.put", {
-  ...oneRole,
-  examples: ["roles put reader --permission files.read --permission models.*"],
-  show: (role) => ({ out: roleTable([role]), note: "Every replica knows it within seconds." }),
-})
-
-const removeRole = op("roles.remove", {
-  ...oneRole,
-  show: (_, { name }) => `The role ${name} is deleted: it grants nothing.`,
-})
-
-export const roles = group("roles", "Roles: named sets of permissions for API keys", [listRoles, putRole, removeRole])
+export const roles = group("roles", "Roles: named sets of permissions for API keys", [
+  op("roles.list", { show: ({ roles }) => roleTable(roles) }),
+  op("roles.put", {
+    ...oneRole,
+    examples: ["roles put reader --permission files.read --permission models.*"],
+    show: (role) => ({ out: roleTable([role]), note: "Every replica knows it within seconds." }),
+  }),
+  op("roles.remove", {
+    ...oneRole,
+    show: (_, { name }) => `The role ${name} is deleted: it grants nothing.`,
+  }),
+])
 
 export const keys = group("keys", "API keys of projects and orgs", [
-  create,
+  op("keys.createForProject", {
+    name: "create",
+    args: { name: "name" },
+    about: "Create an API key of a project or of an org, and print it",
+    omit: ["projectId", "rateLimit", "credits"],
+    more: {
+      project: textFlag("project", "The id of the project, for a project key"),
+      org: textFlag("org", "The id of the org, for an org key"),
+      ...limitFlags,
+    },
+    run: (send, settings, { org, project, ...flags }) => {
+      if (Option.isSome(org) === Option.isSome(project)) {
+        return usage("A key has one owner: set --project <id>, or --org <id> for an org key")
+      }
+      return Effect.flatMap(limitsOf(flags), (limits) => {
+        const payload = { ...settings, ...limits }
+        if (Option.isSome(project)) return send({ ...payload, projectId: project.value })
+        const params = { orgId: Option.getOrThrow(org) }
+        return call(
+          (gatehouse) => gatehouse.keys.createForOrg({ params, payload }),
+          (made) => newKeyOutput(made),
+        )
+      })
+    },
+    show: (made) => newKeyOutput(made),
+  }).pipe(
+    Command.withExamples([
+      { command: "gatehouse keys create ci --project 01KAHBMKZ3D2X7S5QN8W4V6R9T" },
+      { command: "export GATEHOUSE_TOKEN=$(gatehouse keys create me --org 01KAHBMKZ3D2X7S5QN8W4V6R9T)" },
+    ]),
+  ),
   importKeys,
-  list,
-  show,
-  update,
-  rotate,
-  remove,
-  validate,
-  token,
-  keyUsage,
+  op("keys.list", { show: ({ keys }) => keyTable(keys) }),
+  op("keys.get", { ...one, name: "show", show: (key) => keyTable([key]) }),
+  op("keys.update", {
+    ...one,
+    about: "Change a key: name, expiry, permissions, limits and other settings",
+    examples: [
+      "keys update 01KAHBMKZ3D2X7S5QN8W4V6R9T --no-enabled",
+      "keys update 01KAHBMKZ3D2X7S5QN8W4V6R9T --credits 100000 --refill month --clear rateLimit",
+    ],
+    omit: ["rateLimit", "credits"],
+    clearable: ["rateLimit", "credits"],
+    more: { ...limitFlags, addCredits },
+    run: (send, fields, flags) => Effect.flatMap(changedLimitsOf(flags), (limits) => send({ ...fields, ...limits })),
+    show: (_, { id }) => `The key ${id} is changed. Every replica knows it within seconds.`,
+  }),
+  op("keys.rotate", {
+    ...one,
+    about: "Replace a key with a new one, and print it; the old one stays valid for the grace period",
+    examples: ["keys rotate 01KAHBMKZ3D2X7S5QN8W4V6R9T --overlap 3600"],
+    flags: { overlapSeconds: "overlap" },
+    omit: ["rateLimit", "credits"],
+    clearable: ["rateLimit", "credits"],
+    more: { ...limitFlags, addCredits },
+    run: (send, fields, flags) => Effect.flatMap(changedLimitsOf(flags), (limits) => send({ ...fields, ...limits })),
+    show: (created, { id }) => newKeyOutput(created, ` It replaces ${id}, which stays valid for the grace period.`),
+  }),
+  op("keys.remove", {
+    ...one,
+    show: (_, { id }) => `The key ${id} is deleted. It is refused from now on.`,
+  }),
+  op("keys.validate", {
+    about: "Validate a key from standard input, and print its owner",
+    examples: ["keys validate"],
+    omit: ["key"],
+    run: withKey("validate"),
+    show: ({ keyId, orgId, projectId }) => ({
+      out: table(["KEY", "ORG", "PROJECT"], [[keyId, orgId, projectId]]),
+      note: projectId === "" ? "The key is valid: an org key." : "The key is valid: a project key.",
+    }),
+  }),
+  op("keys.token", {
+    about: "Exchange a key from standard input for a short-lived token, and print it",
+    examples: ["keys token --permission files.read"],
+    omit: ["key"],
+    run: withKey("exchange"),
+    show: ({ expiresAt, token }) => ({
+      out: token,
+      note: `The token is valid until ${DateTime.formatIso(expiresAt)}. It cannot be revoked.`,
+    }),
+  }),
+  /** Shows the validations of a key, or of all keys of an org. */
+  op("keys.orgUsage", {
+    name: "usage",
+    about: "Show how often keys were validated, by hour or day",
+    examples: ["keys usage 01KAHBMKZ3D2X7S5QN8W4V6R9T --every day"],
+    more: {
+      id: Argument.optional(textArgument("key-id", "The id of the key (default: all keys of the org)")),
+    },
+    run: (send, fields, { id }) => {
+      if (Option.isNone(id)) return send(fields)
+      const { orgId, ...query } = fields
+      return call((gatehouse) => gatehouse.keys.usage({ params: { orgId, id: id.value }, query }), usageTable)
+    },
+    show: usageTable,
+  }),
 ])

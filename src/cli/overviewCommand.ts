@@ -53,65 +53,63 @@ const output = (overview: Overview) => ({
   ].join("\n"),
 })
 
-const failing = op("activity.failing", {
-  about: "List the endpoints with the most failed attempts since a time",
-  show: ({ endpoints }) =>
-    columns(endpoints, {
-      ENDPOINT: "endpointId",
-      ORG: "orgId",
-      URL: ({ host, path }) => `${host}${path}`,
-      DESCRIPTION: "description",
-      ACTIVE: "active",
-      FAILED: "failedAttempts",
-      "FAILING SINCE": "failingSince",
-      "LAST FAILURE": "lastFailureAt",
-      WHY: ({ lastFailure, lastStatus }) => lastFailure ?? lastStatus,
-    }),
-})
-
-const orgs = op("activity.activeOrgs", {
-  name: "orgs",
-  about: "List the orgs that use most since a time",
-  defaults: { by: "attempts" },
-  show: ({ orgs }) =>
-    columns(orgs, {
-      ORG: "orgId",
-      NAME: "name",
-      ATTEMPTS: "attempts",
-      FAILED: "failedAttempts",
-      VALIDATIONS: "validations",
-      JOBS: "jobs",
-    }),
-})
-
-const replicas = op("activity.replicas", {
-  about: "How fast each replica and the database were in the last five minutes",
-  show: ({ database, replicas }) => ({
-    out: table(
-      ["REPLICA", "STARTED", "MEASURED", "A MINUTE", "P50 MS", "P99 MS"],
-      replicas.flatMap(({ figures, replicaId, startedAt }) =>
-        measuredNames.map((name) => {
-          const { p50Millis, p99Millis, perMinute } = figures?.[name] ?? {}
-          return [replicaId, startedAt, name, perMinute, p50Millis, p99Millis]
-        }),
-      ),
-    ),
-    note: [
-      `Database ${database.writable ? "writable" : "read-only"}, ${database.bytes === null ? "of unknown size" : inBytes(database.bytes)}`,
-      ...replicas.flatMap(({ figures, replicaId }) =>
-        figures === null
-          ? []
-          : [
-              `${replicaId} has ${counted(figures.databaseInFlight, "operation")} in flight for ${counted(figures.databaseConnections, "connection")}`,
-            ],
-      ),
-    ].join("\n"),
-  }),
-})
-
 /** Shows what happens in the service. */
 export const overview = op("activity.overview", {
   about: "Deliveries, validations and jobs by minute, or with --every by hour or day, and the backlog",
   defaults: { every: "minute" },
   show: output,
-}).pipe(Command.withSubcommands([failing, orgs, replicas]))
+}).pipe(
+  Command.withSubcommands([
+    op("activity.failing", {
+      show: ({ endpoints }) =>
+        columns(endpoints, {
+          ENDPOINT: "endpointId",
+          ORG: "orgId",
+          URL: ({ host, path }) => `${host}${path}`,
+          DESCRIPTION: "description",
+          ACTIVE: "active",
+          FAILED: "failedAttempts",
+          "FAILING SINCE": "failingSince",
+          "LAST FAILURE": "lastFailureAt",
+          WHY: ({ lastFailure, lastStatus }) => lastFailure ?? lastStatus,
+        }),
+    }),
+    op("activity.activeOrgs", {
+      name: "orgs",
+      defaults: { by: "attempts" },
+      show: ({ orgs }) =>
+        columns(orgs, {
+          ORG: "orgId",
+          NAME: "name",
+          ATTEMPTS: "attempts",
+          FAILED: "failedAttempts",
+          VALIDATIONS: "validations",
+          JOBS: "jobs",
+        }),
+    }),
+    op("activity.replicas", {
+      about: "How fast each replica and the database were in the last five minutes",
+      show: ({ database, replicas }) => ({
+        out: table(
+          ["REPLICA", "STARTED", "MEASURED", "A MINUTE", "P50 MS", "P99 MS"],
+          replicas.flatMap(({ figures, replicaId, startedAt }) =>
+            measuredNames.map((name) => {
+              const { p50Millis, p99Millis, perMinute } = figures?.[name] ?? {}
+              return [replicaId, startedAt, name, perMinute, p50Millis, p99Millis]
+            }),
+          ),
+        ),
+        note: [
+          `Database ${database.writable ? "writable" : "read-only"}, ${database.bytes === null ? "of unknown size" : inBytes(database.bytes)}`,
+          ...replicas.flatMap(({ figures, replicaId }) =>
+            figures === null
+              ? []
+              : [
+                  `${replicaId} has ${counted(figures.databaseInFlight, "operation")} in flight for ${counted(figures.databaseConnections, "connection")}`,
+                ],
+          ),
+        ].join("\n"),
+      }),
+    }),
+  ]),
+)

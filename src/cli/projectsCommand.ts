@@ -19,38 +19,6 @@ const showLink = (link: RepositoryLink) =>
     ENVIRONMENT: "environment",
   })
 
-const link = op("projects.putLink", {
-  ...one,
-  name: "link",
-  about: "Link a project to a repository, with pins; or show its link",
-  examples: ["projects link 01KAHBMKZ3D2X7S5QN8W4V6R9V octo-org/docs --environment production"],
-  omit: ["provider", "hostOwner", "hostRepo"],
-  more: {
-    repository: Argument.optional(textArgument("repository", "The repository as owner/name; absent: show the link")),
-    provider: textFlag("provider", "The CI provider of the repository (default: github)"),
-  },
-  run: (send, fields, { provider, repository }) => {
-    if (Option.isNone(repository)) {
-      const { projectId, ...pins } = fields
-      if (Option.isSome(provider) || Object.keys(pins).length > 0)
-        return usage("--provider, --workflow and --environment need the repository, as owner/name")
-      const params = { projectId }
-      return call((gatehouse) => gatehouse.projects.getLink({ params }), showLink)
-    }
-    const slash = repository.value.lastIndexOf("/")
-    if (slash < 1) return usage("The repository must have the form owner/name")
-    const [hostOwner, hostRepo] = [repository.value.slice(0, slash), repository.value.slice(slash + 1)]
-    return send({ ...fields, provider: Option.getOrElse(provider, () => "github"), hostOwner, hostRepo })
-  },
-  show: showLink,
-})
-
-const unlink = op("projects.removeLink", {
-  ...one,
-  name: "unlink",
-  show: (_, { projectId }) => ({ out: projectId, note: "No repository is linked to the project." }),
-})
-
 const showDocs = (docs: ProjectDocs) => ({
   out: columns([docs], {
     STATE: "state",
@@ -63,26 +31,6 @@ const showDocs = (docs: ProjectDocs) => ({
     ZIP: "docsZipUrl",
   }),
   note: plain(docs.failure?.error ?? ""),
-})
-
-const setDocs = op("docs.put", {
-  args: { project: "projectId", "zip-url": "docsZipUrl" },
-  name: "set",
-  about: "Store the documentation of a project, and fetch it for each new current deployment",
-  examples: [
-    "projects docs set 01KAHBMKZ3D2X7S5QN8W4V6R9V https://docs.example.com/docs.zip --docs-url https://docs.example.com/ --keep-questions",
-  ],
-  show: showDocs,
-})
-
-const getDocs = op("docs.get", { ...one, show: showDocs })
-
-const removeDocs = op("docs.remove", {
-  ...one,
-  show: (_, { projectId }) => ({
-    out: projectId,
-    note: "The documentation is removed, with the questions of its readers.",
-  }),
 })
 
 const found = (isNotFound: boolean) => (isNotFound ? { found: false } : {})
@@ -132,29 +80,31 @@ const questions = Command.make(
   }),
 ).pipe(Command.withDescription("List what readers ask, newest first, or the most asked"))
 
-const eraseQuestions = op("docs.eraseQuestions", {
-  ...one,
-  about: "Erase what readers have asked, for good",
-  show: (_, { projectId }) => ({ out: projectId, note: "The questions of the project's readers are erased." }),
-})
-
 const docs = group("docs", "The documentation of a project, for chats and assistants", [
-  setDocs,
-  getDocs,
-  questions,
-  eraseQuestions,
-  removeDocs,
-])
-
-const create = op("projects.create", {
-  args: { name: "name" },
-  about: "Create a project, in the default org unless --org is set",
-  examples: ["projects create docs"],
-  show: ({ orgId, projectId }) => ({
-    out: projectId,
-    note: `The project is created in the org ${orgId}. To create a key: gatehouse keys create ci --project ${projectId}`,
+  op("docs.put", {
+    args: { project: "projectId", "zip-url": "docsZipUrl" },
+    name: "set",
+    about: "Store the documentation of a project, and fetch it for each new current deployment",
+    examples: [
+      "projects docs set 01KAHBMKZ3D2X7S5QN8W4V6R9V https://docs.example.com/docs.zip --docs-url https://docs.example.com/ --keep-questions",
+    ],
+    show: showDocs,
   }),
-})
+  op("docs.get", { ...one, show: showDocs }),
+  questions,
+  op("docs.eraseQuestions", {
+    ...one,
+    about: "Erase what readers have asked, for good",
+    show: (_, { projectId }) => ({ out: projectId, note: "The questions of the project's readers are erased." }),
+  }),
+  op("docs.remove", {
+    ...one,
+    show: (_, { projectId }) => ({
+      out: projectId,
+      note: "The documentation is removed, with the questions of its readers.",
+    }),
+  }),
+])
 
 const projectTable = (projects: ReadonlyArray<Project>) =>
   columns(projects, {
@@ -166,30 +116,60 @@ const projectTable = (projects: ReadonlyArray<Project>) =>
     ORG: "orgId",
   })
 
-const list = op("projects.list", { show: ({ projects }) => projectTable(projects) })
 const get = op("projects.get", { ...one, show: (project) => projectTable([project]) })
 
-const update = op("projects.update", {
-  ...one,
-  about: "Change a project; other fields stay",
-  omit: ["hostOwner", "hostRepo"],
-  show: (project) => ({ out: projectTable([project]), note: "The project is changed." }),
-})
-
-const remove = op("projects.remove", {
-  ...one,
-  show: (_, { projectId }) => ({ out: projectId, note: "The project is deleted with everything in it." }),
-})
-
 export const projects = group("projects", "Projects, which have keys and deployments", [
-  create,
-  list,
+  op("projects.create", {
+    args: { name: "name" },
+    about: "Create a project, in the default org unless --org is set",
+    examples: ["projects create docs"],
+    show: ({ orgId, projectId }) => ({
+      out: projectId,
+      note: `The project is created in the org ${orgId}. To create a key: gatehouse keys create ci --project ${projectId}`,
+    }),
+  }),
+  op("projects.list", { show: ({ projects }) => projectTable(projects) }),
   get,
-  update,
-  link,
-  unlink,
+  op("projects.update", {
+    ...one,
+    omit: ["hostOwner", "hostRepo"],
+    show: (project) => ({ out: projectTable([project]), note: "The project is changed." }),
+  }),
+  op("projects.putLink", {
+    ...one,
+    name: "link",
+    about: "Link a project to a repository, with pins; or show its link",
+    examples: ["projects link 01KAHBMKZ3D2X7S5QN8W4V6R9V octo-org/docs --environment production"],
+    omit: ["provider", "hostOwner", "hostRepo"],
+    more: {
+      repository: Argument.optional(textArgument("repository", "The repository as owner/name; absent: show the link")),
+      provider: textFlag("provider", "The CI provider of the repository (default: github)"),
+    },
+    run: (send, fields, { provider, repository }) => {
+      if (Option.isNone(repository)) {
+        const { projectId, ...pins } = fields
+        if (Option.isSome(provider) || Object.keys(pins).length > 0)
+          return usage("--provider, --workflow and --environment need the repository, as owner/name")
+        const params = { projectId }
+        return call((gatehouse) => gatehouse.projects.getLink({ params }), showLink)
+      }
+      const slash = repository.value.lastIndexOf("/")
+      if (slash < 1) return usage("The repository must have the form owner/name")
+      const [hostOwner, hostRepo] = [repository.value.slice(0, slash), repository.value.slice(slash + 1)]
+      return send({ ...fields, provider: Option.getOrElse(provider, () => "github"), hostOwner, hostRepo })
+    },
+    show: showLink,
+  }),
+  op("projects.removeLink", {
+    ...one,
+    name: "unlink",
+    show: (_, { projectId }) => ({ out: projectId, note: "No repository is linked to the project." }),
+  }),
   docs,
-  remove,
+  op("projects.remove", {
+    ...one,
+    show: (_, { projectId }) => ({ out: projectId, note: "The project is deleted with everything in it." }),
+  }),
 ])
 
 const listDeployments = Command.make(
@@ -228,14 +208,14 @@ const listDeployments = Command.make(
   }),
 ).pipe(Command.withDescription("List the deployments of a project, newest first"))
 
-const promote = op("deployments.promote", {
-  args: { project: "projectId", deployment: "deploymentId" },
-  about: "Make a deployment current: promote a preview, or roll back to an older one",
-  examples: ["deployments promote 01KAHBMKZ3D2X7S5QN8W4V6R9V 01KAHBMKZ3D2X7S5QN8W4V6R9T"],
-  show: ({ currentDeploymentId, projectId }) => ({
-    out: currentDeploymentId ?? "",
-    note: `The deployment is current for the project ${projectId}.`,
+export const deployments = group("deployments", "Deployments that CI runs have registered", [
+  listDeployments,
+  op("deployments.promote", {
+    args: { project: "projectId", deployment: "deploymentId" },
+    examples: ["deployments promote 01KAHBMKZ3D2X7S5QN8W4V6R9V 01KAHBMKZ3D2X7S5QN8W4V6R9T"],
+    show: ({ currentDeploymentId, projectId }) => ({
+      out: currentDeploymentId ?? "",
+      note: `The deployment is current for the project ${projectId}.`,
+    }),
   }),
-})
-
-export const deployments = group("deployments", "Deployments that CI runs have registered", [listDeployments, promote])
+])
