@@ -158,9 +158,11 @@ const jobs =
       return { rows: rows.length, last: rows.length === limit ? `${last.status}\n${last.id}` : null }
     })
 
-/** Erases the pending deliveries of an org, by the primary key. */
-const pendingDeliveries: Step = (sql, { orgId }, _, limit) =>
+/** Erases the next pending deliveries of an org, by the primary key. */
+export const erasePending = (sql: Sql, orgId: string, limit: number) =>
   eraseFirst(sql, "pending_deliveries", sql`org_id = ${orgId} ORDER BY org_id, lane, delivery_id`, limit)
+
+const pendingDeliveries: Step = (sql, { orgId }, _, limit) => erasePending(sql, orgId, limit)
 
 /** Erases the attempts of an org, by the primary key. */
 const deliveryAttempts: Step = (sql, { orgId }, after, limit) =>

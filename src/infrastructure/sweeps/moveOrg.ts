@@ -5,7 +5,7 @@ import { afterCallbacks, afterOrg } from "../queue/lanes.ts"
 import { lockName, outsideTransaction } from "../database/boundedTransactions.ts"
 import { date, idAt, listedId, texts } from "../database/fragments.ts"
 import { type NodesService, placementChannel } from "../database/Nodes.ts"
-import { eraseBatch } from "./erase.ts"
+import { eraseBatch, erasePending } from "./erase.ts"
 import { type CopiedOrg, copiedColumns, writeCopy } from "../orgs/orgsSql.ts"
 
 /** A table of tenants whose rows move with their org. */
@@ -363,9 +363,9 @@ export const moveBatch = Effect.fnUntraced(function* (
       const switchedAt = DateTime.fromDateUnsafe(move.since!)
       const settled = DateTime.addDuration(switchedAt, settleTime)
       if (DateTime.isLessThan(now, settled)) {
-        // At once, because claims would read them.
-        yield* moving(source`DELETE FROM pending_deliveries WHERE org_id = ${orgId}`)
-        return { rows: 0, doneTo: "left ", isWaiting: true }
+        // Before the others, because claims would read them.
+        const { rows } = yield* moving(erasePending(source, orgId, limit))
+        return { rows, doneTo: "left ", isWaiting: rows < limit }
       }
       const events = move.source === "" ? idAt(DateTime.toEpochMillis(switchedAt) - outboxMillis) : "~"
       const erasure = { orgId, projectId: null, moved: { events, isPlatform: move.source === "" } }
