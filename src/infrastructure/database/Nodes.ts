@@ -51,7 +51,7 @@ export const Nodes = Context.Reference<NodesService>("gatehouse/infrastructure/d
   defaultValue: () => noNodes,
 })
 
-const unreachable = new Unavailable({ error: "The database of the org cannot be reached; try again." })
+export const unreachable = new Unavailable({ error: "The database of the org cannot be reached; try again." })
 
 /** Orgs whose place is in memory: those go on while the platform's database is down. An org takes 100 bytes. */
 const maxPlacedOrgs = 200_000
@@ -68,8 +68,12 @@ const maxLookups = 512
 const answerTime = "1 second"
 
 /** Whether a node answers within a second. Detached: interrupting a statement on a dead connection takes longer. */
-const answers = ({ sql }: Node) =>
-  Effect.forkDetach(sql`SELECT 1`).pipe(Effect.flatMap(Fiber.join), Effect.timeout(answerTime), Effect.isSuccess)
+export const answers = ({ admission, sql }: Node) =>
+  Effect.forkDetach(Effect.provideService(orUnavailable(sql`SELECT 1`), Admission, admission)).pipe(
+    Effect.flatMap(Fiber.join),
+    Effect.timeout(answerTime),
+    Effect.isSuccess,
+  )
 
 /** Migrates a node; while that fails, tries again. Logs each new reason once. */
 const migrateNode = (name: string, url: Redacted.Redacted<string>) => {

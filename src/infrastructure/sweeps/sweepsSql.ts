@@ -1,11 +1,12 @@
-import { DateTime, Duration, Effect, Layer, Queue, Stream } from "effect"
+import { DateTime, Duration, Effect, Layer, Option, Queue, Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { SqlClient, type Statement } from "effect/sql"
+import { monotonicMillis } from "../../domain/monotonicMillis.ts"
 import { Wakeups } from "../../domain/Wakeups.ts"
 import { isErased, maxBatchRows, type Sweep, SweepRepository, Sweeps } from "../../domain/sweeps/Sweeps.ts"
 import { rowCost } from "../../domain/orgs/StoredBytes.ts"
 import { texts } from "../database/fragments.ts"
-import { everywhere, nodeOfRow, Nodes } from "../database/Nodes.ts"
+import { answers, everywhere, nodeOfRow, Nodes, type NodesService, unreachable } from "../database/Nodes.ts"
 import { orUnavailable, orUnavailableWithin } from "../database/orUnavailable.ts"
 import { OrgUsage } from "../orgs/OrgUsage.ts"
 import type { AuditEntry } from "../../domain/audit/AuditEntry.ts"
@@ -90,13 +91,40 @@ const sweptBatch = ({ done_to, filter, org_id }: SweepRow, limit: number, now: D
 /** The lanes whose deliveries are being canceled while a resend that reads them runs. */
 const maxCancelingLanes = 20
 
+/** How long the sweeps of a node wait after it has not answered, in milliseconds. */
+const silentMillis = 10_000
+
+/**
+ * The nodes, without those that have just not answered: a sweep that waited for one would take the turns of others.
+ * `silent` are their names.
+ */
+const answering = (nodes: NodesService) => {
+  const until = new Map<string, number>()
+  const isSilent = (name: string, now: number) => now < (until.get(name) ?? -Infinity)
+  const named = Effect.fnUntraced(function* (name: string) {
+    if (isSilent(name, yield* monotonicMillis)) return yield* unreachable
+    const node = yield* Effect.option(nodes.named(name))
+    if (Option.isSome(node) && (yield* answers(node.value))) return node.value
+    until.set(name, (yield* monotonicMillis) + silentMillis)
+    return yield* unreachable
+  })
+  const silent = Effect.map(monotonicMillis, (now) => [...until.keys()].filter((name) => isSilent(name, now)))
+  return { nodes: { ...nodes, named }, silent }
+}
+
+/** SQL: whether the next batch of a sweep needs one of some nodes. */
+const needs = (sql: SqlClient.SqlClient, names: ReadonlyArray<string>) => sql`
+  ARRAY[s.node, CASE s.kind
+    WHEN 'move' THEN s.source WHEN 'emit' THEN (SELECT node FROM orgs WHERE id = s.org_id)
+  END] && ${texts(names)}`
+
 /** Sweeps in PostgreSQL. */
 export const layer = Layer.effect(
   SweepRepository,
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const usage = yield* OrgUsage
-    const nodes = yield* Nodes
+    const { nodes, silent } = answering(yield* Nodes)
     const jobLimit = yield* Limits.make("unfinishedJobs")
     const random = yield* SecureRandom.SecureRandom
     const { reportAll } = yield* JobRepository
@@ -245,24 +273,24 @@ export const layer = Layer.effect(
     })
 
     return SweepRepository.of({
-      next: (afterOrg, setAside) => {
+      next: Effect.fnUntraced(function* (afterOrg, setAside) {
+        const away = yield* silent
+        const isAway = away.length === 0 ? sql.literal("false") : needs(sql, away)
         // A resend reads the lanes of its org, or of its endpoint, whose deliveries are still to be canceled: it waits
         // while there are too many.
         const first = (orgs: Statement.Fragment) => sql`
           (SELECT id, org_id, kind FROM sweeps s
-            WHERE ${orgs} AND id <> ALL(${texts(setAside)})
+            WHERE ${orgs} AND id <> ALL(${texts(setAside)}) AND NOT (${isAway})
               AND (kind IN ('move', 'erase') OR NOT EXISTS (
                 SELECT FROM org_moves m WHERE m.org_id = s.org_id AND m.state NOT IN ('copying', 'left')))
               AND NOT (kind = 'resend' AND EXISTS (
                 SELECT FROM sweeps c WHERE c.org_id = s.org_id AND c.kind = 'cancel'
                   AND (s.endpoint_id IS NULL OR c.endpoint_id = s.endpoint_id) OFFSET ${maxCancelingLanes}))
             ORDER BY org_id, turn LIMIT 1)`
-        return sql<{ id: string; org_id: string; kind: Sweep["kind"] }>`
-          ${first(sql`org_id > ${afterOrg}`)} UNION ALL ${first(sql`org_id <= ${afterOrg}`)} LIMIT 1`.pipe(
-          Effect.map(([row]) => (row === undefined ? null : { sweepId: row.id, orgId: row.org_id, kind: row.kind })),
-          orUnavailable,
-        )
-      },
+        const [row] = yield* sql<{ id: string; org_id: string; kind: Sweep["kind"] }>`
+          ${first(sql`org_id > ${afterOrg}`)} UNION ALL ${first(sql`org_id <= ${afterOrg}`)} LIMIT 1`
+        return row === undefined ? null : { sweepId: row.id, orgId: row.org_id, kind: row.kind }
+      }, orUnavailable),
 
       advance: (sweepId, now, limit) =>
         Effect.gen(function* () {
