@@ -176,6 +176,7 @@ export const layer = Layer.effect(
 
     /**
      * Passes the erasure of an org to its node, which then finds nothing of the org, and erases its rows in a sweep.
+     * Returns the sweep as it is from now on.
      */
     const passErasure = Effect.fnUntraced(function* (node: SqlClient.SqlClient, sweep: SweepRow) {
       yield* node`
@@ -184,6 +185,7 @@ export const layer = Layer.effect(
           VALUES (${sweep.id}, ${sweep.org_id}, 'erase', ${sweep.created_at})
         ON CONFLICT DO NOTHING`
       yield* sql`UPDATE sweeps SET node = NULL, source = ${sweep.node} WHERE id = ${sweep.id}`
+      return { ...sweep, node: null, source: sweep.node }
     })
 
     /**
@@ -229,8 +231,11 @@ export const layer = Layer.effect(
     const runBatch = Effect.fnUntraced(function* (sweep: SweepRow, now: DateTime.Utc, limit: number) {
       switch (sweep.kind) {
         case "erase":
-          if (sweep.node !== null) yield* passErasure((yield* nodes.named(sweep.node)).sql, sweep)
-          return yield* erase(sweep, now, limit)
+          return yield* erase(
+            sweep.node === null ? sweep : yield* passErasure((yield* nodes.named(sweep.node)).sql, sweep),
+            now,
+            limit,
+          )
         case "move": {
           const { node, source } = sweep
           return yield* moveBatch(sql, nodes, { ...sweep, node: node!, source: source! }, now, limit)

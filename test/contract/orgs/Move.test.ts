@@ -310,4 +310,18 @@ layer(Layer.provideMerge(repositories, databaseWithNode), { excludeTestServices:
     assert.deepInclude(yield* here.advance(entry.id, at(200), 1_000), { isDone: true })
     assert.deepStrictEqual(yield* counts, { endedAt: at(200), jobs: 30, keys: 1 })
   })
+
+  it.effect("the erasure of an org waits for its node, which was away for a minute", function* () {
+    const sql = yield* SqlClient.SqlClient
+    const orgs = yield* OrgRepository
+    const node = (yield* Nodes).all[0]!
+    const orgId = yield* insertOrg
+    yield* sql`UPDATE orgs SET node = ${node.name} WHERE id = ${orgId}`
+    const entry = newEntry({ action: "org.delete", target: orgId })
+    yield* orgs.remove(orgId, at(0), entry)
+    // Seen failing: it ended, with a receipt from before the node had begun.
+    const first = yield* (yield* SweepRepository).advance(entry.id, at(100), 1_000)
+    assert.deepInclude(first, { isDone: false, isWaiting: true })
+    assert.isNull((yield* orgs.erasure(orgId)).endedAt)
+  })
 })
