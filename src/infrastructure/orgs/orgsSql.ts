@@ -14,7 +14,7 @@ import { erasedSoFar, newestEntry, sumOfErased } from "./erasureProgress.ts"
 import { OrgUsage } from "./OrgUsage.ts"
 import { orUnavailable } from "../database/orUnavailable.ts"
 import { audited } from "../audit/audited.ts"
-import { type Node, nodeOfRow, Nodes } from "../database/Nodes.ts"
+import { everywhere, type Node, nodeOfRow, Nodes } from "../database/Nodes.ts"
 import { ownerDeleted, revocationChannel } from "../revocations.ts"
 import {
   afterCursor,
@@ -190,7 +190,11 @@ export const layer = Layer.effect(
         }
       }, orUnavailable),
 
-      findNamed: (scope, page) => orUnavailable(findNamed([sql, ...nodes.all.map((node) => node.sql)], scope, page)),
+      findNamed: (scope, page) =>
+        Effect.map(
+          everywhere(sql, nodes, (one) => orUnavailable(namedIn(one, scope, page))),
+          (found) => pageOfNamed(found.flat(), page),
+        ),
 
       list: Effect.fnUntraced(function* (scope, page, { order = "oldest", owns, text } = {}) {
         const all = sql.and([inScope(sql, scope, "id"), afterCursor(sql, page, order)])
@@ -200,8 +204,10 @@ export const layer = Layer.effect(
             : yield* lookedAt(sql, sql`orgs WHERE ${all}`, sql`id`, order)
         const filters = [all, within]
         if (text !== undefined) filters.push(hasText(sql, text, "name", "id"))
-        if (owns !== undefined)
-          filters.push(sql`id = ANY(${texts(yield* ownersOf([sql, ...nodes.all.map((node) => node.sql)], owns))})`)
+        if (owns !== undefined) {
+          const owners = yield* everywhere(sql, nodes, (one) => orUnavailable(ownersOf(one, owns)))
+          filters.push(sql`id = ANY(${texts(owners.flat())})`)
+        }
         const rows = sql`SELECT ${columns} FROM orgs WHERE ${sql.and(filters)}`
         return { ...(yield* pageOf(sql, page, rows, "orgId", ["name"], order).pipe(decodeList)), ...seen }
       }, orUnavailable),
@@ -226,20 +232,15 @@ const owned = [
   ...["jobs", "finished_jobs", "events", "deliveries"],
 ]
 
-/**
- * The org of what has an id; none when nothing has it. The databases are asked one after the other: what the first one
- * has is found while another does not answer.
- */
-const ownersOf = Effect.fnUntraced(function* (databases: ReadonlyArray<SqlClient.SqlClient>, id: string) {
-  for (const sql of databases) {
-    const of = (table: string) => sql`SELECT org_id AS "orgId" FROM ${sql(table)} WHERE id = ${id}`
-    const [first, ...others] = owned.map(of)
-    const found = yield* sql<{ readonly orgId: string }>`
-      ${others.reduce((all, one) => sql`${all} UNION ALL ${one}`, first!)}`
-    if (found.length > 0) return found.map(({ orgId }) => orgId)
-  }
-  return []
-})
+/** The org of what has an id in a database; none when nothing has it. */
+const ownersOf = (sql: SqlClient.SqlClient, id: string) => {
+  const of = (table: string) => sql`SELECT org_id AS "orgId" FROM ${sql(table)} WHERE id = ${id}`
+  const [first, ...others] = owned.map(of)
+  return sql<{ readonly orgId: string }>`
+    ${others.reduce((all, one) => sql`${all} UNION ALL ${one}`, first!)}`.pipe(
+    Effect.map((found) => found.map(({ orgId }) => orgId)),
+  )
+}
 
 /** What the copy of an org's row has, at the database that has the org's other rows. */
 export interface CopiedOrg {
@@ -337,30 +338,28 @@ const places: ReadonlyArray<{
   { kind: "change", table: "audit_log", name: "action", texts: [] },
 ]
 
+/** What has a text in its name in a database, by table. */
+const namedIn = (sql: SqlClient.SqlClient, scope: OrgScope, { text, ...page }: Page & { readonly text: string }) =>
+  Effect.forEach(places, (place) => findIn(sql, scope, text, page, place))
+
+type NamedRows = Effect.Success<ReturnType<typeof findIn>>
+
 /**
- * What has a text in its name, newest first, in all orgs of the scope. Reads at most `maxFilteredRows` rows of each
- * table: a page ends where one of them was cut, and can have fewer items than its limit while others follow.
+ * The newest of what was found in several tables. Of each, `maxFilteredRows` rows were read at most: a page ends where
+ * one of them was cut, and can have fewer items than its limit while others follow.
  */
-const findNamed = Effect.fnUntraced(function* (
-  databases: ReadonlyArray<SqlClient.SqlClient>,
-  scope: OrgScope,
-  { text, ...page }: Page & { readonly text: string },
-) {
-  const found = yield* Effect.forEach(databases, (sql) =>
-    Effect.forEach(places, (place) => findIn(sql, scope, text, page, place)),
-  )
-  const parts = found.flat()
+const pageOfNamed = (parts: ReadonlyArray<NamedRows>, { limit }: Page): Found<Named> => {
   const ends = parts.flatMap(({ end }) => (end === undefined ? [] : [end]))
   const from = ends.reduce((one, other) => (one > other ? one : other), "")
   // While an org moves, two databases have its rows.
   const byId = new Map(parts.flatMap((part) => part.items.map((item) => [item.id, item] as const)))
   const items = [...byId.values()].filter(({ id }) => id >= from).toSorted((a, b) => (a.id < b.id ? 1 : -1))
   return {
-    items: items.slice(0, page.limit),
-    hasMore: items.length > page.limit || parts.some(({ hasMore }) => hasMore),
+    items: items.slice(0, limit),
+    hasMore: items.length > limit || parts.some(({ hasMore }) => hasMore),
     ...(from === "" ? {} : { seenTo: from }),
-  } satisfies Found<Named>
-})
+  }
+}
 
 /** The newest rows of a table that fit; `end`: the last id that was looked at, when others may follow. */
 const findIn = Effect.fnUntraced(function* (
