@@ -58,4 +58,21 @@ withConsole("a long list", consoles.PostgreSQL, (it) => {
       expect(((await page.evaluate(firstRow)) as [number])[0]).toBeLessThan(count - 250)
     })
   })
+
+  // Seen failing: the chat offered the oldest 100 alone.
+  it.effect("the newest of many projects can get a key, and its pages be asked", function* () {
+    const { sql } = yield* TestServer
+    const { orgId } = yield* makeTenant(adminToken)
+    yield* sql`
+      INSERT INTO projects (id, org_id, name, created_at, updated_at)
+      SELECT '01M8H3SDWJEA5AK5F8RZ' || lpad(n::text, 6, '0'), ${orgId}, 'project ' || n, now(), now()
+      FROM generate_series(1, 150) n`
+    yield* inTab(`/orgs/${orgId}/chat?pages=stored`, async (page, at) => {
+      const asked = page.getByLabel("Project", { exact: true })
+      await expect.poll(() => asked.locator("option").last().textContent()).toBe("project 150")
+      await page.goto(at(`/orgs/${orgId}/keys?new=1`))
+      const owner = page.getByLabel("Belongs to", { exact: true })
+      await expect.poll(() => owner.locator("option", { hasText: "project 150" }).count()).toBe(1)
+    })
+  })
 })

@@ -268,6 +268,17 @@ export const usePages = <Id extends OperationId, Row>(
   }
 }
 
+/** All rows of a list, one page after the other. Only for lists that people make by hand. */
+export const useAll = <Id extends OperationId, Row>(
+  id: Id,
+  args: Omit<Args<Id>, "cursor">,
+  rowsOf: (response: ResponseBody<Id>) => ReadonlyArray<Row>,
+) => {
+  const { error, more, refetch, rows } = usePages(id, args, rowsOf, { isLive: false })
+  useEffect(() => more?.(), [rows?.length])
+  return { error, refetch, rows }
+}
+
 interface ChangeOptions {
   /** Another try after a failure has the same idempotency key: nothing is created twice. */
   readonly isOnce?: boolean

@@ -1,5 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks"
-import { useData } from "../../client/queries.ts"
+import { useAll } from "../../client/queries.ts"
 import { useMay, useSession } from "../../client/session.tsx"
 import { Badge } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
@@ -89,13 +89,13 @@ interface PagesProps {
 /** The projects of the org, to ask the pages of one. */
 const ChooseProject = ({ project, setProject }: Pick<PagesProps, "project" | "setProject">) => {
   const orgId = useOrg()
-  const { data, error, refetch } = useData("projects.list", { orgId, limit: 100 })
-  const projects = data?.projects ?? []
+  const { error, refetch, rows } = useAll("projects.list", { orgId, limit: 100 }, (all) => all.projects)
+  const projects = rows ?? []
   useEffect(() => {
     if (project === undefined && projects[0] !== undefined) setProject(projects[0].projectId)
-  }, [data])
+  }, [rows])
   if (error !== null) return <ErrorBox error={error} onRetry={refetch} />
-  if (data !== undefined && projects.length === 0) return <p>This org has no project yet, and so no stored pages.</p>
+  if (rows !== undefined && projects.length === 0) return <p>This org has no project yet, and so no stored pages.</p>
   return (
     <Field label="Project" hint="What you ask here is not among the questions of its readers.">
       <Select

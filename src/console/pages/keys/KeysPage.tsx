@@ -1,7 +1,7 @@
-import { useEffect, useState } from "preact/hooks"
+import { useState } from "preact/hooks"
 import type { Args } from "../../client/Operations.ts"
 import { useMatches, withoutKey } from "../../client/matches.ts"
-import { useCall, useData, usePages } from "../../client/queries.ts"
+import { useAll, useCall, useData, usePages } from "../../client/queries.ts"
 import { type Me, useMay, useSession } from "../../client/session.tsx"
 import { Badge, State } from "../../components/Badge.tsx"
 import { Button } from "../../components/Button.tsx"
@@ -150,11 +150,7 @@ export default () => {
 /** Whom a key may be for: the org, if the reader may create such keys, and each of its projects. */
 const useOwners = (orgId: string) => {
   const may = useMay()
-  const { more, rows } = usePages("projects.list", { orgId, limit: 100 }, ({ projects }) => projects, {
-    isLive: false,
-  })
-  // All of them: the newest ones are the last.
-  useEffect(() => more?.(), [rows?.length])
+  const { rows } = useAll("projects.list", { orgId, limit: 100 }, ({ projects }) => projects)
   // One project is chosen. Of several, and of those not known yet, the reader chooses: a key of the org manages it.
   return [
     ...(rows === undefined || rows.length > 1 ? [{ value: "?", label: "Choose…" }] : []),
