@@ -3,13 +3,15 @@ import { addressFault, type AddressRules, portFault, urlFault } from "../callabl
 import { AlertId, atMost, CreatedAt, Id, Name, Text, Timestamp, UpdatedAt, whole } from "../Schemas.ts"
 import { conditions } from "./conditions.ts"
 
+const namesOfOrg = Object.entries(conditions).flatMap(([name, condition]) => ("isOfOrg" in condition ? [name] : []))
+
 const Condition = Schema.Literals(Object.keys(conditions) as ReadonlyArray<keyof typeof conditions>).annotate({
   description:
     "What it watches. The conditions, with the meaning of threshold: " +
     `${Object.entries(conditions)
       .map(([name, { holds }]) => `${name}: ${holds}. `)
       .join("")}` +
-    "The last two are only of an org.",
+    `Only of an org: ${namesOfOrg.join(" and ")}.`,
   examples: ["endpoint_failing"],
 })
 

@@ -69,7 +69,7 @@ const afterLook = <A extends StoredAlert>(
   if (error === null) return { ...reached, lastToldAt: now, ...(found?.latest && { toldOf: found.latest }) }
   const [failures, failingSince] = [alert.failures + 1, alert.failingSince ?? now]
   const isOff = failures >= minFailures && millisSince(failingSince, now) >= maxFailingMillis
-  // That all is well is told until it is.
+  // While it could not be told that all is well, it is tried again.
   const since = isOff ? null : (firingSince ?? alert.firingSince)
   return { ...alert, firingSince: since, failures, failingSince, lastError: error, active: !isOff }
 }

@@ -315,7 +315,7 @@ export class Jobs extends Context.Service<Jobs>()("gatehouse/domain/Jobs", {
         return yield* repository.causes(yield* currentTenant, filter)
       }),
 
-      /** Sets the settings of a workflow in place of its own. All but the expiry hold for queued jobs, too. */
+      /** Replaces the settings of a workflow. All but the expiry hold for queued jobs, too. */
       setWorkflow: Effect.fn("Jobs.setWorkflow")(function* (input: typeof SetWorkflow.Type) {
         const orgId = yield* currentTenant
         const { workflow: target, ...details } = input

@@ -70,7 +70,7 @@ export const makeExpiry = (
       ),
     )
   const inFlight = new Set<OfOrg>()
-  // Those that take longer, because of locks of their org, go on alone; until they end, no others of the org begin.
+  // An org whose locks make it slow goes on by itself. Until it ends, no other jobs of it begin.
   const failAll = Effect.fnUntraced(function* (jobs: ReadonlyArray<ExhaustedJob>) {
     const busy = new Set([...inFlight].map(({ orgId }) => orgId))
     const deadline = (yield* Clock.currentTimeMillis) + maxFailMillis

@@ -14,8 +14,8 @@ import * as KeyUsage from "./KeyUsage.ts"
 export const noRoom = new Unavailable({ error: "Too many keys with slow hashes are checked; try again." })
 
 /**
- * Finds keys by their hash. Memory answers while the last proof that notifications arrive, from the platform's database
- * or the key's node, is recent (`maxProofAgeMillis`); a key that was revoked since that proof may still pass.
+ * Finds keys by their hash. The database of a key notifies of changes, and now and then proves that its notifications
+ * arrive. Memory answers while that proof is recent (`maxProofAgeMillis`); a key that was revoked since may still pass.
  */
 export class KeyLookup extends Context.Service<
   KeyLookup,

@@ -124,7 +124,7 @@ const sizeOf = ({ need, waiting, want }: LeaseAsk, rateLeft: number, counter: Ke
     rateLimit === null ? Infinity : maxQuota(rateLimit.limit),
     credits === null ? Infinity : maxQuota(credits.remaining),
   )
-  // What waits is used at once. Where nothing may be held, each of these uses has asked by itself.
+  // What waits is used at once. Of a limit so small that nothing may be held, a replica leases just that.
   const wanted = mayHold === 0 ? waiting : Math.min(Math.max(waiting, want), mayHold)
   return Math.min(Math.max(need, wanted), rateLeft, credits?.remaining ?? Infinity)
 }

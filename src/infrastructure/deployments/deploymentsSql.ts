@@ -192,7 +192,7 @@ export const layer = Layer.effect(
       const { now, rules, run } = deployment
       const seen = yield* findSeenProject(deployment)
       if (seen === undefined || provesOwner(run, seen.owningOrg)) return undefined
-      // `ownerIds` decide about links by name alone, and a run has proved the id of this one.
+      // A link with the id of its repository, which the run has proved, needs no `ownerIds`.
       const admission = admitRun(rules, run, { linked: seen.linked, owningOrg: seen.owningOrg, ownerIds: [] })
       if (admission._tag !== "Record") return undefined
       const effects = effectsOf(rules, run, admission.project, now)

@@ -5,8 +5,8 @@ import { date, dateOrNull } from "../database/fragments.ts"
 
 /**
  * Rows that a sweep takes when they are due. They need a partial index on the time, and one on
- * `((org_id || ''), time)`. The conditions are true of the same rows, but neither implies the other, so that each
- * statement fits one of the indexes (ADR 14).
+ * `((org_id || ''), time)`. Both conditions are true of the same rows. They are written differently, so that a
+ * statement with one of them can use one index only (ADR 14).
  *
  * Planner (due rows by time or by org): a plan that expects few rows would read all of the other index, and sort them.
  */

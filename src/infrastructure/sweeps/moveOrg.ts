@@ -353,7 +353,7 @@ export const moveBatch = Effect.fnUntraced(function* (
       yield* sql`SELECT pg_notify(${placementChannel}, ${orgId})`
       const leave = source`UPDATE org_moves SET state = 'left' WHERE org_id = ${orgId}`
       const others = source`DELETE FROM sweeps WHERE org_id = ${orgId} AND kind NOT IN ('move', 'erase')`
-      // With the switch, if both are in one database: its outbox begins after those that moved.
+      // In the transaction of the switch, where the org leaves the database of the platform.
       yield* move.source === ""
         ? Effect.andThen(sql`SELECT set_config('gatehouse.moves', ${orgId}, true)`, Effect.andThen(leave, others))
         : moving(Effect.andThen(leave, others))

@@ -32,9 +32,9 @@ interface SweepRow {
   /** The endpoint of `cancel` and of `resend`; in a sweep of `emit`, the one that gets no delivery. */
   readonly endpoint_id: string
   readonly project_id: string | null
-  /** In a sweep of `erase`, the node of the org until the node has its own sweep; in a move, the new one. */
+  /** In a move, the new node. In an erasure, the node of the org, until the node has its own sweep. */
   readonly node: string | null
-  /** In a move, the old node; in a sweep of `erase`, the node that erases the other rows of the org. */
+  /** In a move, the old node. In an erasure, the node that erases the other rows of the org. */
   readonly source: string | null
   readonly lane: string
   readonly event_id: string
