@@ -13,7 +13,7 @@ export interface GatehouseOptions {
 }
 
 /**
- * A Vite plugin that registers the deployment with Gatehouse after the bundle is written. It does nothing outside CI.
+ * A Vite plugin that registers the deployment with Gatehouse after its bundles are written. It does nothing outside CI.
  * It stores no secret: it takes the OIDC token of the run, which GitHub Actions gives to jobs with
  * `permissions: id-token: write`.
  *
@@ -27,7 +27,8 @@ export interface GatehouseOptions {
  */
 const gatehouse = ({ audience, strict = false, url }: GatehouseOptions = {}): Plugin => {
   let logger: ResolvedConfig["logger"]
-  // A build with several outputs writes several bundles but is one deployment.
+  let isWritten = false
+  let hasFailed = false
   let hasStarted = false
   return {
     name: "gatehouse",
@@ -35,11 +36,14 @@ const gatehouse = ({ audience, strict = false, url }: GatehouseOptions = {}): Pl
     configResolved: (config) => {
       logger = config.logger
     },
-    writeBundle: {
+    renderError: () => void (hasFailed = true),
+    writeBundle: () => void (isWritten = true),
+    // Once, after all bundles of a build with several outputs, and also after one that has failed.
+    closeBundle: {
       sequential: true,
       order: "post",
       async handler() {
-        if (hasStarted || this.meta.watchMode || !isCi(process.env)) return
+        if (hasStarted || !isWritten || hasFailed || this.meta.watchMode || !isCi(process.env)) return
         hasStarted = true
         const fault = await tryRegister(url ?? process.env["GATEHOUSE_URL"] ?? "", audience, (message) =>
           logger.info(message),

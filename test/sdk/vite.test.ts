@@ -3,7 +3,7 @@ import { Context, Effect, Layer } from "effect"
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { createLogger, build } from "vite"
+import { createLogger, build, type InlineConfig } from "vite"
 import { vi } from "vitest"
 import gatehouse, { type GatehouseOptions } from "#src/sdk/vite.ts"
 import { layer } from "../support/it.ts"
@@ -38,6 +38,7 @@ const site = Effect.acquireRelease(
 const buildSite = Effect.fnUntraced(function* (
   environment: Readonly<Record<string, string>>,
   options: GatehouseOptions,
+  others: InlineConfig = {},
 ) {
   const root = yield* site
   const log: Array<string> = []
@@ -58,7 +59,7 @@ const buildSite = Effect.fnUntraced(function* (
   )
   const broken = yield* Effect.promise(() =>
     // Below `info` Vite prints no progress; the logger still gets every line.
-    build({ root, configFile: false, logLevel: "warn", customLogger, plugins: [gatehouse(options)] }).then(
+    build({ ...others, root, configFile: false, logLevel: "warn", customLogger, plugins: [gatehouse(options)] }).then(
       () => undefined,
       (error: Error) => error.message,
     ),
@@ -94,6 +95,24 @@ layer(world, { excludeTestServices: true })("the Vite plugin", (it) => {
     const { endpoint, environment } = yield* TheRunner
     yield* buildSite(environment, { url: `${url}/` })
     expect(endpoint.received.at(-1)!.path).toContain(`&audience=${encodeURIComponent(url)}`)
+  })
+
+  // Seen failing: the first of several bundles registered.
+  it.effect("a build that fails after its first bundle registers nothing", function* () {
+    const { url } = yield* TestServer
+    const { endpoint, environment } = yield* TheRunner
+    const before = endpoint.received.length
+    const banner = () => {
+      throw new Error("no second bundle")
+    }
+    const output = [{ format: "es" }, { format: "es", dir: "second", banner }] as const
+    const built = yield* buildSite(
+      environment,
+      { url, audience },
+      { build: { rollupOptions: { output: [...output] } } },
+    )
+    expect(built.broken).toContain("no second bundle")
+    expect([built.ours, endpoint.received.length]).toEqual([[], before])
   })
 
   it.effect("does nothing outside CI, in strict mode or not", function* () {
