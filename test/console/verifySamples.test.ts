@@ -93,6 +93,7 @@ for (const [language, { build, command, file, main, tool }] of Object.entries(ru
       if (build !== undefined) run(build)
       const now = String(Math.floor(Date.now() / 1000))
       const old = String(Number(now) - 400)
+      const long = "9".repeat(400)
       const verdict = (...given: ReadonlyArray<string>) => {
         const [program, ...args] = command
         // Go's println writes to the error output.
@@ -110,6 +111,7 @@ for (const [language, { build, command, file, main, tool }] of Object.entries(ru
         "of another secret": verdict(id, now, sign(now, Buffer.from("other")), body),
         "too old": verdict(id, old, sign(old), body),
         "without a time": verdict(id, "soon", sign("soon"), body),
+        "with a long time": verdict(id, long, sign(long), body),
       }).toEqual({
         genuine: "true",
         "with the signature of an older secret": "true",
@@ -117,6 +119,7 @@ for (const [language, { build, command, file, main, tool }] of Object.entries(ru
         "of another secret": "false",
         "too old": "false",
         "without a time": "false",
+        "with a long time": "false",
       })
     } finally {
       rmSync(folder, { recursive: true, force: true })

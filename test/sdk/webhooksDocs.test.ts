@@ -46,6 +46,14 @@ const cases: ReadonlyArray<readonly [string, Case, readonly [boolean, boolean]]>
   ["with another time", { ...good, headers: { ...headers, "webhook-timestamp": String(now + 5) } }, [false, true]],
   ["too old", { ...good, headers: signed([secret], now - 400) }, [false, true]],
   ["too new", { ...good, headers: signed([secret], now + 400) }, [false, true]],
+  ...["soon", "9".repeat(400), "nan", "-1", " "].map(
+    (time) =>
+      [
+        `with the time ${time.slice(0, 4)}`,
+        { ...good, headers: { ...headers, "webhook-timestamp": time } },
+        [false, true],
+      ] as const,
+  ),
   ["unsigned", { ...good, headers: unsigned as Record<string, string> }, [false, true]],
   [
     "signed not quite",
