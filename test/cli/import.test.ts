@@ -258,7 +258,10 @@ const unkeyPage = (cursor: string | undefined, plaintext: string | undefined) =>
     : {
         meta: { requestId: "req_2" },
         data: [
-          { keyId: "key_0002", start: "acm", enabled: true, createdAt: 1, credits: { remaining: null }, meta: {} },
+          {
+            ...{ keyId: "key_0002", start: "acm", enabled: true, createdAt: 1, credits: { remaining: null }, meta: {} },
+            ...{ expires: null, identity: null, permissions: null, ratelimits: null, roles: null },
+          },
           { keyId: "key_0003", start: "acme_xyz", enabled: true, createdAt: 1, expires: 1_700_000_000_000 },
         ],
         pagination: { hasMore: false },
