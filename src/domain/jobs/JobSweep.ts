@@ -18,7 +18,7 @@ export const RetryFilter = Schema.Struct({
   error: Schema.optionalKey(ErrorPrefix),
   ...jobTimes,
 }).annotate({ identifier: "RetryFilter", description: "Which failed jobs are retried. Absent fields select all." })
-export const CancelFilter = Schema.Struct({
+const CancelFilter = Schema.Struct({
   workflow,
   status: Schema.optionalKey(Schema.Literals(["queued", "running"])).annotate({
     description: "Only jobs with this status. Default: queued and running ones.",
