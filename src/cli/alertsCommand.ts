@@ -2,7 +2,7 @@ import { Effect, Redacted } from "effect"
 import { Command } from "effect/cli"
 import type { Alert } from "../domain/alerts/Alert.ts"
 import { op } from "./operation.ts"
-import { columns, CommandFailed, plain, usage } from "./output.ts"
+import { columns, failure, plain, usage } from "./output.ts"
 import { readSecret } from "./secretInput.ts"
 import { group } from "./flags.ts"
 
@@ -67,7 +67,7 @@ export const alerts = group("alerts", "Alerts: who is notified when something is
     about: "Send a test to the target of an alert",
     run: (send, fields) =>
       Effect.flatMap(send(fields), ({ error }) =>
-        error === null ? Effect.void : new CommandFailed({ message: `The target was not reached: ${plain(error)}` }),
+        error === null ? Effect.void : failure(`The target was not reached: ${plain(error)}`),
       ),
     show: ({ error }) => (error === null ? "The target was reached." : ""),
   }),

@@ -4,7 +4,7 @@ import { HttpClient, HttpClientRequest } from "effect/http"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import { refusalOf, withoutRedirects } from "../sdk/withoutRedirects.ts"
 import { requestDeadline } from "./callOperation.ts"
-import { CommandFailed, plain, print, usage } from "./output.ts"
+import { failure, plain, print, usage } from "./output.ts"
 import { connection } from "./connection.ts"
 import { actForFlag, textArgument, textOrFile } from "./flags.ts"
 
@@ -50,17 +50,13 @@ export const api = Command.make(
         HttpClientError: (error) => {
           const refusal = refusalOf(error)
           const fault = refusal === undefined ? ` does not answer (${transportFault(error)})` : `: ${plain(refusal)}`
-          return Effect.fail(new CommandFailed({ message: `${baseUrl}${fault}` }))
+          return failure(`${baseUrl}${fault}`)
         },
-        TimeoutError: () =>
-          Effect.fail(new CommandFailed({ message: `${baseUrl} did not answer within ${requestDeadline}` })),
+        TimeoutError: () => failure(`${baseUrl} did not answer within ${requestDeadline}`),
       }),
     )
     yield* print(text, { out: text })
-    if (status >= 400)
-      return yield* new CommandFailed({
-        message: `${method} ${path} failed with status ${status}; the response is above`,
-      })
+    if (status >= 400) return yield* failure(`${method} ${path} failed with status ${status}; the response is above`)
   }),
 ).pipe(
   Command.withDescription("Send any request to the service, and print the response"),

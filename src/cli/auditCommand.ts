@@ -2,7 +2,7 @@ import { Console, Effect, Schema, Stream } from "effect"
 import { AuditEntry } from "../domain/audit/AuditEntry.ts"
 import { ask } from "./callOperation.ts"
 import { op } from "./operation.ts"
-import { columns, CommandFailed, whileRead } from "./output.ts"
+import { columns, failure, whileRead } from "./output.ts"
 import { group } from "./flags.ts"
 
 const encode = Schema.encodeSync(Schema.fromJsonString(AuditEntry))
@@ -26,9 +26,7 @@ export const audit = group("audit", "The audit log: who changed what in an org",
         ask((gatehouse) => gatehouse.audit.export({ params: { orgId }, query })),
         ({ body }) =>
           Stream.runForEach(body, (entry) => Console.log(encode(entry))).pipe(
-            Effect.mapError(
-              () => new CommandFailed({ message: "The export was cut off: what is printed is not complete" }),
-            ),
+            Effect.mapError(() => failure("The export was cut off: what is printed is not complete")),
             whileRead,
           ),
       ),

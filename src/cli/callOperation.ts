@@ -6,7 +6,7 @@ import { orgLimitNames } from "../domain/orgs/OrgLimits.ts"
 import { transportFault } from "../infrastructure/net/transportFault.ts"
 import * as Gatehouse from "../sdk/client.ts"
 import { refusalOf } from "../sdk/withoutRedirects.ts"
-import { CommandFailed, more, type Output, plain, print, type Table, usage, whileRead } from "./output.ts"
+import { CommandFailed, failure, more, type Output, plain, print, type Table, usage, whileRead } from "./output.ts"
 import { ActFor, given, Json, type PageFlags } from "./flags.ts"
 import { type Connection, connection, kindOf } from "./connection.ts"
 
@@ -48,10 +48,8 @@ export const askAt = Effect.fnUntraced(function* <A, E, R>(
     Effect.timeoutOrElse({
       duration: requestDeadline,
       orElse: () =>
-        Effect.fail(
-          new CommandFailed({
-            message: `${baseUrl} did not answer within ${requestDeadline}. The operation may have succeeded: check before you run it again`,
-          }),
+        failure(
+          `${baseUrl} did not answer within ${requestDeadline}. The operation may have succeeded: check before you run it again`,
         ),
     }),
     Effect.tapError((error) => (isApiError(error) ? Effect.flatMap(document, printDocument) : Effect.void)),
@@ -198,23 +196,23 @@ const commandFailed = (error: unknown, request: FailedRequest): CommandFailed =>
   if (error instanceof CommandFailed) return error
   if (isApiError(error)) {
     const sentence = plain(error.error)
-    if (error._tag === "InvalidRequest") return new CommandFailed({ message: inFlags(sentence, words) })
-    return new CommandFailed({ message: `${sentence}${error._tag === "Unauthorized" ? hint(request) : ""}` })
+    if (error._tag === "InvalidRequest") return failure(inFlags(sentence, words))
+    return failure(`${sentence}${error._tag === "Unauthorized" ? hint(request) : ""}`)
   }
   const refusal = refusalOf(error)
-  if (refusal !== undefined) return new CommandFailed({ message: `${baseUrl}: ${plain(refusal)}` })
+  if (refusal !== undefined) return failure(`${baseUrl}: ${plain(refusal)}`)
   if (status !== undefined) {
-    return new CommandFailed({
-      message: `${baseUrl} answered with status ${status}, but the response is not Gatehouse's. Set --url or GATEHOUSE_URL to the address of the service`,
-    })
+    return failure(
+      `${baseUrl} answered with status ${status}, but the response is not Gatehouse's. Set --url or GATEHOUSE_URL to the address of the service`,
+    )
   }
   if (Schema.isSchemaError(error)) return usage(inFlags(faultsOf(error), words))
   if (HttpClientError.isHttpClientError(error)) {
-    return new CommandFailed({
-      message: `${baseUrl} does not answer (${transportFault(error)}). Start the service, or set --url or GATEHOUSE_URL to its address`,
-    })
+    return failure(
+      `${baseUrl} does not answer (${transportFault(error)}). Start the service, or set --url or GATEHOUSE_URL to its address`,
+    )
   }
-  return new CommandFailed({ message: plain(String(error)) })
+  return failure(plain(String(error)))
 }
 
 const format = SchemaIssue.makeFormatterStandardSchemaV1({

@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync 
 import { dirname, join } from "node:path"
 import { isMeantAsKey } from "../domain/keys/ApiKey.ts"
 import { hasCredentials } from "../sdk/post.ts"
-import { CommandFailed, plain, usage } from "./output.ts"
+import { CommandFailed, failure, plain, usage } from "./output.ts"
 import { ProfileName, Url } from "./flags.ts"
 
 const defaultUrl = "http://127.0.0.1:3000"
@@ -40,9 +40,9 @@ const chosenProfile = Effect.gen(function* () {
     Option.getOrElse(name, () => profiles.current),
   )
   if (profile === undefined && Option.isSome(name)) {
-    return yield* new CommandFailed({
-      message: `There is no profile "${plain(name.value)}". Create it with gatehouse login --profile ${plain(name.value)}`,
-    })
+    return yield* failure(
+      `There is no profile "${plain(name.value)}". Create it with gatehouse login --profile ${plain(name.value)}`,
+    )
   }
   return { profile, name: Option.getOrElse(name, () => profiles.current) }
 })
@@ -92,9 +92,7 @@ const profilesFile = Effect.gen(function* () {
 })
 
 const cannot = (verb: string, file: string, error: unknown) =>
-  new CommandFailed({
-    message: `Cannot ${verb} ${file} (${(error as NodeJS.ErrnoException).code}). Correct its permissions`,
-  })
+  failure(`Cannot ${verb} ${file} (${(error as NodeJS.ErrnoException).code}). Correct its permissions`)
 
 /** The stored profiles; none if there is no file. Fails if the file is not one of `login`. */
 export const loadProfiles = Effect.gen(function* () {
@@ -105,9 +103,8 @@ export const loadProfiles = Effect.gen(function* () {
     catch: (error) => cannot("read", file, error),
   })
   if (text === undefined) return none
-  return yield* Effect.mapError(
-    Schema.decodeUnknownEffect(Profiles)(text),
-    () => new CommandFailed({ message: `${file} cannot be read. Delete it and run gatehouse login again` }),
+  return yield* Effect.mapError(Schema.decodeUnknownEffect(Profiles)(text), () =>
+    failure(`${file} cannot be read. Delete it and run gatehouse login again`),
   )
 })
 
@@ -115,7 +112,7 @@ export const loadProfiles = Effect.gen(function* () {
 export const saveProfiles = Effect.fnUntraced(function* (profiles: Profiles) {
   const file = yield* profilesFile
   if (file === undefined) {
-    return yield* new CommandFailed({ message: "There is no folder for the profile. Set HOME or XDG_CONFIG_HOME" })
+    return yield* failure("There is no folder for the profile. Set HOME or XDG_CONFIG_HOME")
   }
   const next = `${file}.${process.pid}`
   yield* Effect.try({

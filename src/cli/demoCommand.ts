@@ -8,7 +8,7 @@ import * as Config from "../boot/config.ts"
 import * as Gatehouse from "../sdk/client.ts"
 import { type Environment, register } from "../sdk/register.ts"
 import { Json } from "./flags.ts"
-import { CommandFailed } from "./output.ts"
+import { failure } from "./output.ts"
 import { makeReceiver } from "./listenCommand.ts"
 import { newSecret } from "./secretInput.ts"
 
@@ -62,8 +62,7 @@ const runSteps = Effect.fnUntraced(function* (tell: (title: string, text: string
   yield* tell("A job, finished", `nightly-report, ${job_id}, result {"rows":3}`)
 
   const arrival = yield* receiver.next
-  if ("refused" in arrival)
-    return yield* new CommandFailed({ message: `The delivery does not verify: ${arrival.refused}` })
+  if ("refused" in arrival) return yield* failure(`The delivery does not verify: ${arrival.refused}`)
   yield* tell(
     "Delivered, verified",
     `${arrival.event.event} of ${arrival.event.job_id}: signature, time and body are correct`,
@@ -87,10 +86,7 @@ export const demo = Command.make(
       Effect.timeout("30 seconds"),
       Effect.catchTags({
         // Any other error is a defect: everything runs in this process.
-        TimeoutError: () =>
-          Effect.fail(
-            new CommandFailed({ message: "The demo did not finish within 30 seconds. Run it on a less busy machine" }),
-          ),
+        TimeoutError: () => failure("The demo did not finish within 30 seconds. Run it on a less busy machine"),
       }),
     )
     if (json) return yield* Console.log(JSON.stringify(made))

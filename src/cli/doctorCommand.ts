@@ -4,7 +4,7 @@ import { Command } from "effect/cli"
 import * as Config from "../boot/config.ts"
 import { counted } from "../domain/plural.ts"
 import { type Check, fail, ok, plausibleClock, warn } from "../infrastructure/checks/Check.ts"
-import { CommandFailed, print } from "./output.ts"
+import { failure, print } from "./output.ts"
 
 const baseUrlRemedy = "set it to the public address of the service, for example BASE_URL=https://gatehouse.example.com"
 
@@ -110,7 +110,7 @@ export const doctor = Command.make(
     const failures = checks.filter(({ state }) => state === "fail").length
     yield* print(JSON.stringify({ ok: failures === 0, checks }), { out: checks.map(line).join("\n") })
     if (failures > 0) {
-      return yield* new CommandFailed({ message: `${failures} of ${counted(checks.length, "check")} failed` })
+      return yield* failure(`${failures} of ${counted(checks.length, "check")} failed`)
     }
   }),
 ).pipe(

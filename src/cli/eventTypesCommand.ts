@@ -9,7 +9,7 @@ import { atPointer, isObject } from "../domain/webhooks/jsonSchema.ts"
 import { allPages, ask } from "./callOperation.ts"
 import { JsonText, readText, tenantGroup, textArgument } from "./flags.ts"
 import { op } from "./operation.ts"
-import { columns, CommandFailed, plain, print, usage } from "./output.ts"
+import { columns, failure, plain, print, usage } from "./output.ts"
 
 type Json = Readonly<Record<string, unknown>>
 type NewType = typeof CreateEventType.Type
@@ -137,11 +137,7 @@ const push = Command.make(
       const payload = { ...differences, name: type.name }
       yield* ask((gatehouse) =>
         before === undefined ? gatehouse.eventTypes.create({ payload }) : gatehouse.eventTypes.update({ payload }),
-      ).pipe(
-        Effect.mapError(
-          ({ message }) => new CommandFailed({ message: `${plain(file)}: ${plain(type.name)}: ${message}` }),
-        ),
-      )
+      ).pipe(Effect.mapError(({ message }) => failure(`${plain(file)}: ${plain(type.name)}: ${message}`)))
       if (before === undefined) created++
       else updated++
     }

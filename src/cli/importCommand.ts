@@ -14,7 +14,7 @@ import { CreateWebhookEndpoint, EndpointHeaders } from "../domain/webhooks/Webho
 import { allPages, ask, faultsOf } from "./callOperation.ts"
 import { checkAddress } from "./connection.ts"
 import { ActFor, JsonText, group, switchFlag, textFlag } from "./flags.ts"
-import { CommandFailed, plain, print, table, usage } from "./output.ts"
+import { CommandFailed, failure, plain, print, table, usage } from "./output.ts"
 import { readSecret } from "./secretInput.ts"
 
 /** An endpoint of another service, to be created with the fields of `webhooks/create`. */
@@ -536,12 +536,8 @@ const getFrom =
       )
       const response = yield* client
         .execute(request)
-        .pipe(
-          Effect.mapError(
-            (error) => new CommandFailed({ message: plain(`${url}: ${refusalOf(error) ?? transportFault(error)}`) }),
-          ),
-        )
-      const failed = (what: string) => new CommandFailed({ message: plain(`${url} ${what}`) })
+        .pipe(Effect.mapError((error) => failure(plain(`${url}: ${refusalOf(error) ?? transportFault(error)}`))))
+      const failed = (what: string) => failure(plain(`${url} ${what}`))
       const { status } = response
       if (status === 404 && absent !== undefined) return absent
       if (status !== 200) {
@@ -767,8 +763,7 @@ const importFrom = (source: string, from: string, read: Read, about: string) =>
           ? `${count("would be imported")} of ${counted(results.length, "endpoint")} would be imported, as far as the limits of the orgs allow.`
           : `Endpoints: ${count("created")} created, ${count("updated")} updated, ${count("refused")} refused.`,
       )
-      if (count("refused") > 0)
-        return yield* new CommandFailed({ message: "Some endpoints are not imported, see above" })
+      if (count("refused") > 0) return yield* failure("Some endpoints are not imported, see above")
     }),
   ).pipe(Command.withDescription(about))
 

@@ -9,7 +9,7 @@ import { fit, shapeOf } from "../domain/jsonShape.ts"
 import { ask, call, faultsOf, resolveOrg } from "./callOperation.ts"
 import { Json, JsonText, group, intFlag, orgFlag, switchFlag, textArgument, textFlag, readText } from "./flags.ts"
 import { op } from "./operation.ts"
-import { columns, CommandFailed, plain, print, table, usage } from "./output.ts"
+import { columns, failure, plain, print, table, usage } from "./output.ts"
 import { readSecret } from "./secretInput.ts"
 
 /** The limits of a key, each in two flags. */
@@ -143,11 +143,10 @@ const importKeys = Command.make(
     if (dryRun && starts.length > 1) {
       const { limits, used } = (yield* ask((gatehouse) => gatehouse.orgs.get({ params }))).body
       if (used.keys + imported > limits.keys)
-        return yield* new CommandFailed({
-          message:
-            `${imported} more keys would exceed its limit of ${limits.keys}: the org has ${used.keys}. ` +
+        return yield* failure(
+          `${imported} more keys would exceed its limit of ${limits.keys}: the org has ${used.keys}. ` +
             "Set another with gatehouse orgs update --limit keys=<number>",
-        })
+        )
     }
     if (yield* Json) return
     const verb = dryRun ? "can be" : imported === 1 ? "is" : "are"

@@ -11,7 +11,7 @@ import { type VerifiedWebhook, verifyWebhook, WebhookVerificationError } from ".
 import { ask } from "./callOperation.ts"
 import { checkAddress } from "./connection.ts"
 import { Json, textFlag } from "./flags.ts"
-import { CommandFailed, plain, print, usage, whileRead } from "./output.ts"
+import { CommandFailed, failure, plain, print, usage, whileRead } from "./output.ts"
 import { newSecret } from "./secretInput.ts"
 
 /** A flag for a loopback port. */
@@ -140,7 +140,7 @@ const replayDelivery = Effect.fnUntraced(function* (
     note: `${plain(url.value)} answered with status ${status}.`,
   })
   if (status < 200 || status > 299)
-    return yield* new CommandFailed({ message: "The local receiver did not accept the delivery. Its status is above" })
+    return yield* failure("The local receiver did not accept the delivery. Its status is above")
 })
 
 /** A request that arrived: a verified webhook, or why it was refused. */
@@ -195,7 +195,7 @@ export const serveLocally = (port: number, flag: string, onRequest: RequestListe
       const server = createServer(onRequest)
       server.once("error", ({ code }: NodeJS.ErrnoException) => {
         const message = `Cannot listen on 127.0.0.1:${port} (${code}). Choose another port with ${flag}`
-        resume(Effect.fail(new CommandFailed({ message })))
+        resume(failure(message))
       })
       server.listen(port, "127.0.0.1", () => resume(Effect.succeed(server)))
     }),

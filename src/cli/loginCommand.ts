@@ -1,6 +1,6 @@
 import { Effect, Option, Redacted } from "effect"
 import { Command } from "effect/cli"
-import { CommandFailed, plain, print, usage } from "./output.ts"
+import { failure, plain, print, usage } from "./output.ts"
 import { askAt } from "./callOperation.ts"
 import {
   checkAddress,
@@ -35,9 +35,9 @@ export const login = Command.make(
     const stored = yield* loadProfiles
     const isNew = profileNamed(stored, name) === undefined
     if (isNew && Object.keys(stored.profiles).length >= maxProfiles) {
-      return yield* new CommandFailed({
-        message: `Cannot add a profile: there are ${maxProfiles}, which is the limit. Remove one with gatehouse logout`,
-      })
+      return yield* failure(
+        `Cannot add a profile: there are ${maxProfiles}, which is the limit. Remove one with gatehouse logout`,
+      )
     }
     const token = yield* readSecret("The API key or the administrator's token (empty: none)", "GATEHOUSE_TOKEN")
     const { words } = yield* identify({ baseUrl: url.value, token, source: "the one that was entered" })
@@ -63,7 +63,7 @@ export const logout = Command.make(
     const stored = yield* loadProfiles
     const name = Option.getOrElse(yield* ProfileName, () => stored.current)
     if (profileNamed(stored, name) === undefined) {
-      return yield* new CommandFailed({ message: `There is no profile "${plain(name)}"` })
+      return yield* failure(`There is no profile "${plain(name)}"`)
     }
     const { [name]: _, ...profiles } = stored.profiles
     const file = yield* saveProfiles({ current: Object.keys(profiles)[0] ?? defaultProfile, profiles })

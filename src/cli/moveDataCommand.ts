@@ -2,7 +2,7 @@ import { Console, Effect } from "effect"
 import { Command } from "effect/cli"
 import * as Config from "../boot/config.ts"
 import { counted } from "../domain/plural.ts"
-import { CommandFailed, print, usage } from "./output.ts"
+import { failure, print, usage } from "./output.ts"
 
 /** Copies the embedded database to PostgreSQL. */
 export const moveData = Command.make(
@@ -23,12 +23,10 @@ export const moveData = Command.make(
     ).pipe(
       Effect.catchTags({
         SqlError: (error) =>
-          Effect.fail(
-            new CommandFailed({
-              message: `The database failed: ${describeSqlError(error)}. Nothing was copied: correct this, and run this command again`,
-            }),
+          failure(
+            `The database failed: ${describeSqlError(error)}. Nothing was copied: correct this, and run this command again`,
           ),
-        NotMoved: ({ message }) => Effect.fail(new CommandFailed({ message })),
+        NotMoved: ({ message }) => failure(message),
       }),
     )
     yield* print(JSON.stringify({ tables }), {

@@ -1,7 +1,7 @@
 import { Effect, Predicate } from "effect"
 import { Command, Flag } from "effect/cli"
 import * as Config from "../boot/config.ts"
-import { CommandFailed, print } from "./output.ts"
+import { failure, print } from "./output.ts"
 import { group, textArgument } from "./flags.ts"
 
 const node = textArgument("node", "The node's name in NODES")
@@ -22,9 +22,9 @@ const onDatabases = Effect.fnUntraced(function* <A, E, R>(use: (nodes: NodesModu
   return yield* use(nodes).pipe(
     Effect.mapError((error) =>
       Predicate.isTagged(error, "SqlError")
-        ? new CommandFailed({
-            message: `The database failed: ${describeSqlError(error as unknown as Parameters<typeof describeSqlError>[0])}`,
-          })
+        ? failure(
+            `The database failed: ${describeSqlError(error as unknown as Parameters<typeof describeSqlError>[0])}`,
+          )
         : (error as Exclude<E, { readonly _tag: "SqlError" }>),
     ),
     Effect.provide(Database.layer(settings)),

@@ -7,7 +7,7 @@ import { maxTypeLength, reservedWords, typeForm } from "../domain/webhooks/Event
 import { type Outbox, type OutboxMetrics, type OutboxConnection, startOutbox } from "../sdk/outbox.ts"
 import { connection } from "./connection.ts"
 import { portFlag, serveLocally } from "./listenCommand.ts"
-import { CommandFailed, plain, usage } from "./output.ts"
+import { failure, plain, usage } from "./output.ts"
 import { group, switchFlag } from "./flags.ts"
 
 const quoted = (name: string) => `"${name.replaceAll('"', '""')}"`
@@ -179,12 +179,12 @@ const openDatabase = Effect.fnUntraced(function* (connections: number) {
     () => import("../infrastructure/database/PostgresDatabase.ts"),
   )
   const failed = (error: Parameters<typeof describeSqlError>[0]) =>
-    new CommandFailed({ message: `GATEHOUSE_OUTBOX_DATABASE_URL: ${describeSqlError(error)}` })
+    failure(`GATEHOUSE_OUTBOX_DATABASE_URL: ${describeSqlError(error)}`)
   const sql = yield* Effect.mapError(outboxClient(url.value, connections), failed)
   yield* sql`SELECT 1 FROM gatehouse_outbox.messages LIMIT 0`.pipe(
     Effect.mapError((error) => {
       const { message } = failed(error)
-      return new CommandFailed({ message: `${message}. gatehouse outbox install prints the SQL of the outbox` })
+      return failure(`${message}. gatehouse outbox install prints the SQL of the outbox`)
     }),
   )
   const run = Effect.runPromiseWith(yield* Effect.context<never>())

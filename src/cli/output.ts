@@ -169,6 +169,9 @@ const readerLeft = Effect.callback<never, CommandFailed>((resume) => {
 /** Ends what prints for long, and changes nothing, when its reader has left. */
 export const whileRead = <A, E, R>(printing: Effect.Effect<A, E, R>) => Effect.raceFirst(printing, readerLeft)
 
+/** The failure of a command: exit code 1. */
+export const failure = (message: string) => new CommandFailed({ message })
+
 /** The failure of a wrong invocation: exit code 2. */
 export const usage = (message: string) => new CommandFailed({ message, exitCode: usageExitCode })
 

@@ -2,7 +2,7 @@ import { Console, Effect, Option } from "effect"
 import { Command } from "effect/cli"
 import { appendFileSync } from "node:fs"
 import { isCi, register as registerDeployment } from "../sdk/register.ts"
-import { CommandFailed, plain, print } from "./output.ts"
+import { failure, plain, print } from "./output.ts"
 import { Url, given, textFlag } from "./flags.ts"
 
 /** Fails, and marks the failure in the log of the run. Source: GitHub's "Workflow commands". */
@@ -11,7 +11,7 @@ const failed = Effect.fnUntraced(function* (fault: string) {
   if (process.env["GITHUB_ACTIONS"] === "true") {
     yield* Console.error(`::error title=Gatehouse::${message.replaceAll("%", "%25")}`)
   }
-  return yield* new CommandFailed({ message })
+  return yield* failure(message)
 })
 
 /** Writes the outputs of the step, for later steps of the job. */
@@ -22,10 +22,7 @@ const writeOutputs = (outputs: Readonly<Record<string, string>>) =>
       const lines = Object.entries(outputs).map(([name, value]) => `${name}=${plain(value)}\n`)
       if (file) appendFileSync(file, lines.join(""))
     },
-    catch: (error) =>
-      new CommandFailed({
-        message: `Cannot write the outputs of the step: ${plain(String(error))}. Check GITHUB_OUTPUT`,
-      }),
+    catch: (error) => failure(`Cannot write the outputs of the step: ${plain(String(error))}. Check GITHUB_OUTPUT`),
   })
 
 /** Registers the deployment of this CI run. Does nothing outside CI, so that the same script also runs locally. */

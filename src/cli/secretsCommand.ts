@@ -4,7 +4,7 @@ import { Command } from "effect/cli"
 import * as Config from "../boot/config.ts"
 import { counted } from "../domain/plural.ts"
 import type { OtherReplica, Reencrypted } from "../infrastructure/crypto/Reencryption.ts"
-import { CommandFailed, print, table } from "./output.ts"
+import { failure, print, table } from "./output.ts"
 import { group } from "./flags.ts"
 
 /** Limit of the ids in an error message. */
@@ -18,9 +18,9 @@ const unreadableSentence = ({ unreadable: ids, what }: Reencrypted) => {
 /** Fails while replicas encrypt with another key: without it, what they store from now on could not be read. */
 const othersWrite = (others: ReadonlyArray<OtherReplica>) => {
   const ids = [...new Set(others.map(({ keyId }) => keyId))].join(", ")
-  return new CommandFailed({
-    message: `${counted(others.length, "replica")} may still encrypt with another key (${ids}). Put the new key first in ENCRYPTION_KEY of every replica and restart them, then run this command again; one that was killed counts for a minute`,
-  })
+  return failure(
+    `${counted(others.length, "replica")} may still encrypt with another key (${ids}). Put the new key first in ENCRYPTION_KEY of every replica and restart them, then run this command again; one that was killed counts for a minute`,
+  )
 }
 
 const reencryptAll = Effect.fnUntraced(function* (settings: Config.Settings) {
@@ -37,11 +37,7 @@ const reencryptAll = Effect.fnUntraced(function* (settings: Config.Settings) {
   return yield* Reencryption.reencrypt(keys, (what, done) => Console.error(`${what}: ${done} done`)).pipe(
     Effect.provide(Cipher.layer(keys)),
     Effect.catchTag("SqlError", (error) =>
-      Effect.fail(
-        new CommandFailed({
-          message: `The database failed: ${describeSqlError(error)}. Run this command again: it continues where it stopped`,
-        }),
-      ),
+      failure(`The database failed: ${describeSqlError(error)}. Run this command again: it continues where it stopped`),
     ),
   )
 })
@@ -64,15 +60,14 @@ const reencrypt = Command.make(
     })
     const failed = results.filter(({ unreadable }) => unreadable.length > 0)
     if (failed.length > 0) {
-      return yield* new CommandFailed({
-        message: `${failed.map(unreadableSentence).join("; ")}. Add their key to ENCRYPTION_KEY, after a comma`,
-      })
+      return yield* failure(
+        `${failed.map(unreadableSentence).join("; ")}. Add their key to ENCRYPTION_KEY, after a comma`,
+      )
     }
     if (results.some(({ left }) => left > 0)) {
-      return yield* new CommandFailed({
-        message:
-          "During the run some secrets were stored with another key. Put the new key first in ENCRYPTION_KEY of every replica, then run this command again",
-      })
+      return yield* failure(
+        "During the run some secrets were stored with another key. Put the new key first in ENCRYPTION_KEY of every replica, then run this command again",
+      )
     }
     if (others.length > 0) return yield* othersWrite(others)
     yield* Console.error("Every secret is encrypted with the first key of ENCRYPTION_KEY. Remove the other keys.")

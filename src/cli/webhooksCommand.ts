@@ -4,7 +4,7 @@ import type { DeliveryCause } from "../domain/webhooks/DeliveryLog.ts"
 import { urlFault } from "../domain/callableUrls.ts"
 import { switchFlag, tenantGroup } from "./flags.ts"
 import { op } from "./operation.ts"
-import { columns, CommandFailed, plain, table, usage } from "./output.ts"
+import { columns, failure, plain, table, usage } from "./output.ts"
 import { withSigningSecret } from "./secretInput.ts"
 
 const ofEndpoint = { args: { endpoint: "webhook_endpoint_id" } } as const
@@ -114,7 +114,7 @@ export const webhooks = tenantGroup("webhooks", "Webhook endpoints and deliverie
       Effect.filterOrFail(
         send(fields),
         ({ delivered }) => delivered,
-        () => new CommandFailed({ message: "The endpoint did not accept the test event. Its response is above" }),
+        () => failure("The endpoint did not accept the test event. Its response is above"),
       ),
     show: ({ body, delivered, error, event, status }) =>
       delivered
