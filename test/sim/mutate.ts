@@ -136,9 +136,10 @@ const isSound = (text: string) => {
 /** The tests of a file, the quickest first: each is the arguments of a run. */
 const stepsFor = (file: string): ReadonlyArray<ReadonlyArray<string>> => {
   const [folder, ...inside] = file.split("/").slice(2)
-  const feature = inside.length > 0 ? folder! : basename(file, ".ts").toLowerCase()
+  // A file that stands in no feature has tests of its own name.
+  const feature = inside.length > 0 ? folder! : basename(file, ".ts")
   const own = (part: string) =>
-    globSync(`test/${part}/${feature}/*.test.ts`, { cwd: repository }).length > 0 ? [`test/${part}/${feature}`] : []
+    globSync(`test/${part}/${feature}{/*,}.test.ts`, { cwd: repository }).length > 0 ? [`test/${part}/${feature}`] : []
   const isOfWebhooks = feature === "jobs" || feature === "webhooks"
   const suite = `test/contract/${isOfWebhooks ? "webhooks/Webhooks" : "Repositories"}.test.ts`
   const steps = [

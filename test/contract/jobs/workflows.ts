@@ -292,6 +292,17 @@ export const workflows = (it: It) => {
     assert.isTrue([...counts.values()].every(({ length }) => length <= 2))
   })
 
+  // Seen failing with the expiry of the workflow first.
+  it.effect("workflows: the expiry of a job comes before that of its workflow", function* () {
+    const { orgId } = yield* insertOrg()
+    const now = epoch()
+    yield* setWorkflow(orgId, { expires_in_seconds: 20 })
+    for (const expiresInSeconds of [10, 900]) {
+      const job = yield* findJob(orgId, yield* insertJob(orgId, { now, expiresInSeconds }))
+      assert.deepStrictEqual(job.expires_at, plus(now, expiresInSeconds))
+    }
+  })
+
   it.effect("workflows: a job that nobody claims in time fails, and one that was claimed does not", function* () {
     const { orgId } = yield* insertOrg()
     const now = epoch()

@@ -5,7 +5,7 @@ import type { LeaseAsk } from "#src/domain/keys/keyLimits.ts"
 import { KeyCounterRepository } from "#src/domain/keys/LeasedQuotas.ts"
 import { listOf } from "./apiKeys.ts"
 import type { It } from "../support.ts"
-import { insertOrg, newEntry, newId, newKey } from "../support.ts"
+import { at, insertOrg, newEntry, newId, newKey } from "../support.ts"
 
 const use = (need: number, want = need): LeaseAsk => ({ need, waiting: need, want, unused: null })
 
@@ -76,5 +76,23 @@ export const keyCounters = (it: It) => {
     assert.deepInclude(after, { version: 1, remaining: 200 })
     yield* keys.remove(orgId, keyId, newEntry())
     assert.strictEqual(yield* lease(counter, use(1)), undefined)
+  })
+
+  // Seen failing: the counter has the id of the first key, and ended with the replacement.
+  it.effect("counters: end with the last key after a rotation, whichever that is", function* () {
+    const keys = yield* ApiKeyRepository
+    for (const isFirstRemoved of [true, false]) {
+      const { counter, keyId, orgId } = yield* insertLimited({ credits: { remaining: 500 } })
+      const { hash, id } = yield* newKey()
+      const times = { now: at(10), expiresAt: undefined, oldKeyUntil: at(20) }
+      const next = { id, hash, prefix: "svc_replaces", keyPrefix: "svc", ...times, settings: {} }
+      yield* keys.rotate(orgId, keyId, next, newEntry())
+      const [first, last] = isFirstRemoved ? [keyId, id] : [id, keyId]
+      yield* keys.remove(orgId, first, newEntry())
+      assert.deepStrictEqual((yield* listOf(orgId))[0]!.credits, { remaining: 500 })
+      assert.deepInclude(yield* lease(counter, use(1)), { units: 1, remaining: 499 })
+      yield* keys.remove(orgId, last, newEntry())
+      assert.strictEqual(yield* lease(counter, use(1)), undefined)
+    }
   })
 }

@@ -1,6 +1,13 @@
 import { assert, describe } from "@effect/vitest"
 import { Arbitrary, Effect } from "effect"
-import { type KeyCounter, lease, maxQuota, newCounter, type LeasedQuota } from "#src/domain/keys/keyLimits.ts"
+import {
+  changeLimits,
+  type KeyCounter,
+  lease,
+  maxQuota,
+  newCounter,
+  type LeasedQuota,
+} from "#src/domain/keys/keyLimits.ts"
 import { oneOf } from "../../http/abuse/arbitraries.ts"
 import type { Credits, RateLimit } from "#src/domain/keys/KeySettings.ts"
 import { it } from "../../support/it.ts"
@@ -163,6 +170,18 @@ describe("a leased quota", () => {
     assert.deepInclude(retry({ remaining: 0 }), { exhausted: "credits", retryMillis: undefined })
     assert.strictEqual(retry({ remaining: 0, refill: { amount: 1, every: "day" } }).retryMillis, 1_000)
     assert.strictEqual(retry({ remaining: 0, refill: { amount: 1, every: "month" } }).retryMillis, day + 1_000)
+  })
+
+  // Seen failing: the addition was to what was left before the refill, which then came and took it away.
+  it("is refilled before it is changed", () => {
+    const [at, next] = [Date.UTC(2027, 0, 1, 23), Date.UTC(2027, 0, 2, 1)]
+    const refill = { amount: 100, every: "day" } as const
+    const before = newCounter({ rateLimit: null, credits: { remaining: 10, refill } }, at)
+    const added = changeLimits(before, { credits: { add: 500 } }, next)
+    assert.deepInclude(added.credits, { remaining: 600, refill })
+    assert.strictEqual(lease(added, { ...ask, need: 1, waiting: 1 }, next + 1).counter.credits!.remaining, 599)
+    const unfilled = changeLimits(before, { credits: { refill: null } }, next)
+    assert.deepInclude(unfilled.credits, { remaining: 100, refill: null })
   })
 
   it("of an older version is not valid", () => {
