@@ -6,6 +6,7 @@ import { type Archive, Documents, type Skill, type Source, zipLimits } from "../
 import { fieldsOf, splitFrontMatter } from "../../domain/docs/frontMatter.ts"
 import { monotonicMillis } from "../../domain/monotonicMillis.ts"
 import { cut } from "../../domain/Schemas.ts"
+import { textOf } from "./textOf.ts"
 import { type ZipFault, ZipReader } from "./ZipReader.ts"
 import { type SafeResponse, SafeHttp, type SafeRequest } from "../net/SafeHttp.ts"
 
@@ -135,7 +136,7 @@ interface Document<A> {
 const oneLine = (text: string, length: number) => cut(text.replace(/\s+/g, " ").trim(), length)
 
 const skillFrom = (bytes: Uint8Array): Effect.Effect<Skill, FetchFault> => {
-  const markdown = new TextDecoder().decode(bytes)
+  const markdown = textOf(bytes)
   const fields = fieldsOf(splitFrontMatter(markdown).matter)
   const [name, description] = [fields("name"), fields("description")]
   return typeof name === "string" && typeof description === "string" && name.trim() !== ""

@@ -374,6 +374,8 @@ describe("a skill", () => {
     server.behave({ status: 304 })
     expect((yield* skill(url)).name).toBe("deploy")
     expect(server.received[1]!.headers["if-none-match"]).toBe('"1"')
+    server.behave({ status: 200, body: Buffer.from(`\uFEFF${skillText}`, "utf16le") })
+    expect((yield* skill(`${server.url}/of-windows.md`)).markdown).toBe(skillText)
   })
 
   it.effect("is refused with its url without them, or above 1 MiB", function* () {
