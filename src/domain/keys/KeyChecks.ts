@@ -63,7 +63,7 @@ interface Lookup {
 }
 
 /** What a validation asks for, beside the key. */
-interface KeyUse {
+export interface KeyUse {
   readonly permissions?: ReadonlyArray<string> | undefined
   readonly cost?: number | undefined
   readonly clientIp?: string | undefined
