@@ -126,6 +126,7 @@ export const startOutbox = (options: OutboxOptions): Outbox => {
   const onError = safely(options.onError ?? logError)
   const concurrency = ordered ? 1 : (options.concurrency ?? 1)
   if (!(Number.isInteger(concurrency) && concurrency >= 1)) throw new RangeError("concurrency must be 1 or more.")
+  if (!(pollSeconds > 0)) throw new RangeError("pollSeconds must be more than 0.")
   const post = poster(baseUrl, key)
   const stopping = new AbortController()
   const { signal } = stopping

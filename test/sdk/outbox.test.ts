@@ -1,7 +1,7 @@
 import { expect } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import type { Pool } from "pg"
-import type { OutboxOptions } from "#src/sdk/outbox.ts"
+import { type OutboxOptions, startOutbox } from "#src/sdk/outbox.ts"
 import { blocks } from "../docs/pages.ts"
 import { makeTenant } from "../http/tenants.ts"
 import { run, runCli } from "../support/cli.ts"
@@ -70,6 +70,15 @@ const begin = Effect.gen(function* () {
 })
 
 layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the outbox", (it) => {
+  it.effect("refuses options that would never send, or ask without a pause", function* () {
+    const { pool } = yield* begin
+    // Seen failing: a number that is missing, NaN, looked a hundred times a second.
+    for (const wrong of [{ concurrency: 0 }, { concurrency: 1.5 }, { pollSeconds: 0 }, { pollSeconds: Number.NaN }]) {
+      const start = () => startOutbox({ baseUrl: "http://127.0.0.1:9", key: "k", pool, ...wrong })
+      expect(start, JSON.stringify(wrong)).toThrow(RangeError)
+    }
+  })
+
   // Seen failing without a look after LISTEN: what had committed before waited for an hour.
   it.effect("sends what commits with a row, at once, and nothing of a transaction that is rolled back", function* () {
     const { listed, pool, published, relay, rows, tenant } = yield* begin
