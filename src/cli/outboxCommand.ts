@@ -2,6 +2,7 @@ import { Config, Console, Effect, Exit, Option, Queue, Redacted, Schedule, Scope
 import { Command, Flag } from "effect/cli"
 import { stoppable } from "../boot/exitCodes.ts"
 import { CreateJob } from "../domain/jobs/Job.ts"
+import { deadlines } from "../infrastructure/database/deadlines.ts"
 import { maxDataBytes, PublishEvent } from "../domain/webhooks/Events.ts"
 import { maxTypeLength, reservedWords, typeForm } from "../domain/webhooks/EventPatterns.ts"
 import { type Outbox, type OutboxMetrics, type OutboxConnection, startOutbox } from "../sdk/outbox.ts"
@@ -180,6 +181,8 @@ const openDatabase = Effect.fnUntraced(function* (connections: number) {
   )
   const failed = (error: Parameters<typeof describeSqlError>[0]) =>
     failure(`GATEHOUSE_OUTBOX_DATABASE_URL: ${describeSqlError(error)}`)
+  const silent = () =>
+    failure(`GATEHOUSE_OUTBOX_DATABASE_URL: the database did not answer within ${deadlines.outbox / 1000} s`)
   const sql = yield* Effect.mapError(outboxClient(url.value, connections), failed)
   yield* sql`SELECT 1 FROM gatehouse_outbox.messages LIMIT 0`.pipe(
     Effect.mapError((error) => {
@@ -193,7 +196,12 @@ const openDatabase = Effect.fnUntraced(function* (connections: number) {
     const reserved = await run(Effect.mapError(Scope.provide(sql.reserve, scope), failed))
     return {
       query: async (text, values = []) => ({
-        rows: await run(Effect.mapError(reserved.execute(text, values, undefined), failed)),
+        rows: await run(
+          Effect.mapError(reserved.execute(text, values, undefined), failed).pipe(
+            // Of a silent connection. It is closed, and the next one is new.
+            Effect.timeoutOrElse({ duration: deadlines.outbox, orElse: () => Effect.fail(silent()) }),
+          ),
+        ),
       }),
       release: () => void run(Scope.close(scope, Exit.void)),
     }

@@ -222,8 +222,11 @@ export const startOutbox = (options: OutboxOptions): Outbox => {
   /** Wakes the relay when a transaction with rows commits, until the connection is lost. */
   const listen = async () => {
     const connection = await connect()
+    if (connection.on === undefined) {
+      connection.release()
+      return pause(2 ** 31 - 1, signal)
+    }
     try {
-      if (connection.on === undefined) return await pause(2 ** 31 - 1, signal)
       const lost = new Promise<never>((_, reject) => {
         connection.on!("error", (fault) => reject(toError(fault)))
         connection.on!("end", () => reject(new Error("The connection that listens has ended.")))

@@ -1,6 +1,7 @@
 import { expect } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import type { Pool } from "pg"
+import { deadlines } from "#src/infrastructure/database/deadlines.ts"
 import { type OutboxOptions, startOutbox } from "#src/sdk/outbox.ts"
 import { blocks } from "../docs/pages.ts"
 import { makeTenant } from "../http/tenants.ts"
@@ -8,6 +9,7 @@ import { run, runCli } from "../support/cli.ts"
 import { freshPostgres, inDatabase } from "../support/databases.ts"
 import { layer } from "../support/it.ts"
 import { installOutbox, poolOf, relayOf } from "../support/outbox.ts"
+import { proxied } from "../support/proxy.ts"
 import { closedPort, makeReceiver } from "../support/receiver.ts"
 import { onPostgres, TestServer } from "../support/server.ts"
 import { eventually, until, within } from "../support/wait.ts"
@@ -380,6 +382,29 @@ layer(TestServer.layer(onPostgres()), { excludeTestServices: true })("the outbox
     )
     expect(text).toContain("\ngatehouse_outbox_refused_rows 1\n")
     expect(text).toContain("# TYPE gatehouse_outbox_sent_rows_total counter\ngatehouse_outbox_sent_rows_total 3\n")
+    yield* within("the command to stop", Fiber.interrupt(running))
+  })
+
+  // Seen failing: the relay waited for the answer for ever.
+  it.effect("gatehouse outbox run goes on when its connections are silent", function* () {
+    const { url } = yield* TestServer
+    const { database, pool, rows, tenant } = yield* begin
+    const proxy = yield* proxied(database)
+    const { outbox } = deadlines
+    yield* Effect.acquireRelease(
+      Effect.sync(() => void (deadlines.outbox = 1_000)),
+      () => Effect.sync(() => void (deadlines.outbox = outbox)),
+    )
+    const env = { GATEHOUSE_URL: url, GATEHOUSE_TOKEN: tenant.key, GATEHOUSE_OUTBOX_DATABASE_URL: proxy.url }
+    const running = yield* Effect.forkChild(runCli(["outbox", "run"], { env }))
+    const sends = query(pool, "SELECT gatehouse_outbox.create_job('w')").pipe(
+      Effect.andThen(until("the row to be sent", rows, (waiting) => waiting.length === 0)),
+    )
+    yield* sends
+    yield* proxy.mute("gatehouse outbox")
+    yield* sends
+    // An end waits for the connection that listens.
+    yield* proxy.cut
     yield* within("the command to stop", Fiber.interrupt(running))
   })
 })

@@ -9,4 +9,6 @@ export const deadlines = {
   sweep: 15_000,
   /** The end of a range of old rows: PostgreSQL removes all their files before it answers. */
   drop: 120_000,
+  /** A statement of the relay of an outbox, in the database of somebody else. */
+  outbox: 60_000,
 }
