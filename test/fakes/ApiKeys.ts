@@ -10,7 +10,6 @@ import {
   keyLeaked,
   keyNotFound,
   keyReplaced,
-  mayAddKey,
   type NewApiKey,
   noCredits,
 } from "#src/domain/keys/ApiKeyRepository.ts"
@@ -18,7 +17,7 @@ import { Conflict, InvalidRequest } from "#src/domain/Errors.ts"
 import { maxKeysPerStart } from "#src/domain/keys/ImportKeys.ts"
 import type { AuditEntry } from "#src/domain/audit/AuditEntry.ts"
 import { changeLimits, newCounter, refilled } from "#src/domain/keys/keyLimits.ts"
-import type { SettingsChange } from "#src/domain/keys/KeySettings.ts"
+import { mayAddKey, type SettingsChange } from "#src/domain/keys/KeySettings.ts"
 import { PermissionSet } from "#src/domain/keys/Permission.ts"
 import { orgNotFound } from "#src/domain/Principal.ts"
 import { projectNotFound } from "#src/domain/projects/Projects.ts"

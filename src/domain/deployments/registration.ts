@@ -144,6 +144,7 @@ export const effectsOf = (
   now: DateTime.Utc,
 ): RunEffects => {
   const position = positionOf(run, now)
+  // Of a pull request, or of no push to a branch, the provider says it: claimReaders.ts.
   const previewReason = run.previewReason ?? unmetPin(run, pins)
   const preview = previewReason !== null
   const suggested = !preview && defaultBranches.includes(run.branch) ? run.branch : null

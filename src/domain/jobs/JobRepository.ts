@@ -1,7 +1,7 @@
 import { Context, type DateTime, type Effect, type Result } from "effect"
 import { Conflict, InvalidRequest, type LimitReached, NotFound, type Unavailable } from "../Errors.ts"
 import type { ClaimedJob, Job, JobDetail, JobLine, JobStatus } from "./Job.ts"
-import type { ExpiredLeases, QueuedJobs } from "./Leases.ts"
+import type { ExpiredLeases, QueuedJobs } from "./dueJobs.ts"
 import type { JobEnd, JobReport, ReportedChange } from "./JobEnd.ts"
 import type { AuditEntry } from "../audit/AuditEntry.ts"
 import type { JobQueue } from "./JobCounts.ts"

@@ -5,7 +5,7 @@ import type { RoundRobinBatch } from "../roundRobin.ts"
 import type { Found, Page } from "../Page.ts"
 import type { JobSchedule, LastJob, Overlap } from "./JobSchedule.ts"
 import type { JobTemplate } from "./JobTemplates.ts"
-import type { QueuedJobs } from "./Leases.ts"
+import type { QueuedJobs } from "./dueJobs.ts"
 
 /** A new schedule. `callbackSecret` is encrypted for the schedule's id. */
 export interface NewJobSchedule extends JobTemplate {

@@ -8,7 +8,7 @@ import { JobScheduleRepository } from "./JobScheduleRepository.ts"
 import { withoutUndefined } from "../withoutUndefined.ts"
 import { JobTemplates } from "./JobTemplates.ts"
 import { nextCursorIfMore, type WholeList, wholeListPage } from "../Page.ts"
-import { makeQueuing } from "./Leases.ts"
+import { makeQueuing } from "./dueJobs.ts"
 import { currentTenant } from "../Principal.ts"
 import { Wakeups } from "../Wakeups.ts"
 

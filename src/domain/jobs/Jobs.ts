@@ -7,7 +7,7 @@ import { currentTenant } from "../Principal.ts"
 import { Wakeups } from "../Wakeups.ts"
 import { makeNonce } from "../ServiceEvent.ts"
 import { makeClaim } from "./WaitingClaims.ts"
-import { makeExpiry, makeQueuing } from "./Leases.ts"
+import { makeExpiry, makeQueuing } from "./dueJobs.ts"
 import {
   type CompleteJob,
   type CompleteJobs,

@@ -216,9 +216,6 @@ export const holderLimitReached = ({ maxKeys }: HolderKeys) =>
     error: `You have as many keys as you may: ${maxKeys}, and as many that were rotated. Delete one that you do not need.`,
   })
 
-/** Whether a holder may have one more: `live` keys were not rotated. A rotation adds one that was, and no live one. */
-export const mayAddKey = ({ maxKeys }: HolderKeys, all: number, live: number) => all < 2 * maxKeys && live < maxKeys
-
 export const keyNotFound = () => new NotFound({ error: "The org has no such key." })
 /** The error for credits that are added to, or refilled, where there are none. */
 export const noCredits = () =>

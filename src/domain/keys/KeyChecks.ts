@@ -114,7 +114,7 @@ export const holdersKey = new Unauthorized({
     "This key was made in a portal: it is for the API of your platform, and no credential of Gatehouse. Use another key.",
 })
 
-/** The limits that a use takes from, or asks what is left of; else `null`. */
+/** The limits that a use takes from, or asks what is left of; else `null`. What it takes of each: keyLimits.ts. */
 const limitsFor = ({ limits }: KeyGrant, { cost = defaultCost, details }: KeyUse): KeyLimits | null =>
   cost === 0 && details !== true ? null : limits
 

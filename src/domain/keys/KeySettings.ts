@@ -196,3 +196,6 @@ export const HolderKeys = Schema.Struct({
   maxKeys: Schema.Int.annotate({ description: "How many keys it may have, without those that were rotated." }),
 }).annotate({ identifier: "HolderKeys" })
 export type HolderKeys = typeof HolderKeys.Type
+
+/** Whether a holder may have one more: `live` keys were not rotated. A rotation adds one that was, and no live one. */
+export const mayAddKey = ({ maxKeys }: HolderKeys, all: number, live: number) => all < 2 * maxKeys && live < maxKeys

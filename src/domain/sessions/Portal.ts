@@ -7,7 +7,7 @@ import { Person } from "../Person.ts"
 /** The permissions that a portal link can allow. Each open portal stores them. */
 const maxPermissions = 20
 const defaultMaxKeys = 5
-/** How long a link can be opened if its request does not say. */
+/** How long a link can be opened if its request does not say. How long its portal stays open: Sessions.ts. */
 export const defaultLinkSeconds = 3_600
 
 /** What a portal session may use. */

@@ -91,6 +91,14 @@ export type EndpointBatch = typeof EndpointBatch.Type
 /** How the headers of Standard Webhooks are named: `webhook-id` or `svix-id`, and the others alike. */
 export const HeaderNames = Schema.Literals(["webhook", "svix"])
 
+/** What an endpoint has if its request does not say; null says it, too. All other settings are none. */
+export const endpointDefaults = {
+  payload: "envelope",
+  headerNames: "webhook",
+  ordered: false,
+  signature: "hmac",
+} as const
+
 /** The id of an endpoint in the system of its maker. */
 const ExternalId = NonEmptyText.check(atMost(255)).annotate({
   description: "Your own id of the endpoint. Two endpoints of an org never have the same. null: none.",
@@ -122,7 +130,7 @@ const settingFields = {
       PayloadKind.annotate({
         description:
           "data: the body is the event's data alone, as it was published. A job's event, which has no data, is sent whole. " +
-          "Default: envelope, the whole event.",
+          `Default: ${endpointDefaults.payload}, the whole event.`,
         examples: ["data"],
       }),
     ),
@@ -132,7 +140,7 @@ const settingFields = {
       HeaderNames.annotate({
         description:
           "svix: svix-id, svix-timestamp and svix-signature in place of webhook-id, webhook-timestamp and webhook-signature. " +
-          "Default: webhook.",
+          `Default: ${endpointDefaults.headerNames}.`,
         examples: ["svix"],
       }),
     ),
@@ -162,7 +170,7 @@ const settingFields = {
       Schema.Boolean.annotate({
         description:
           "true: one delivery at a time, in the order of the events. A delivery that is retried holds the later ones back " +
-          "until it is delivered or has failed. A resent one joins at the end. Default: false.",
+          `until it is delivered or has failed. A resent one joins at the end. Default: ${endpointDefaults.ordered}.`,
         examples: [true],
       }),
     ),
@@ -188,7 +196,7 @@ const settingFields = {
       SignatureKind.annotate({
         description:
           "ed25519: webhook-signature also has a signature (v1a) that the org's public key verifies. See " +
-          "webhooks/public-key. Default: hmac.",
+          `webhooks/public-key. Default: ${endpointDefaults.signature}.`,
         examples: ["ed25519"],
       }),
     ),

@@ -5,13 +5,14 @@ import type { Found, Page } from "../Page.ts"
 import type { Metadata } from "../Schemas.ts"
 import type { ShownAuth } from "./EndpointAuth.ts"
 import type { EventFilter } from "./EventFilter.ts"
-import type {
-  EndpointBatch,
-  HeaderNames,
-  PayloadKind,
-  SignatureKind,
-  WebhookEndpoint,
-  WebhookEndpointDetail,
+import {
+  type EndpointBatch,
+  endpointDefaults,
+  type HeaderNames,
+  type PayloadKind,
+  type SignatureKind,
+  type WebhookEndpoint,
+  type WebhookEndpointDetail,
 } from "./WebhookEndpoint.ts"
 
 /** The optional settings of an endpoint. */
@@ -48,15 +49,12 @@ export const defaultSettings: EndpointSettings = {
   channels: null,
   filter: null,
   batch: null,
-  payload: "envelope",
-  headerNames: "webhook",
   eventTypes: null,
   headers: null,
   auth: null,
   maxPerSecond: null,
-  ordered: false,
   retryDelays: null,
-  signature: "hmac",
+  ...endpointDefaults,
 }
 
 /** A new endpoint. Its secret is encrypted for its id. */

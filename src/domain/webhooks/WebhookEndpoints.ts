@@ -15,11 +15,12 @@ import { deactivated } from "./Event.ts"
 import { checkReceiverUrl, ReceiverUrlRules } from "../callableUrls.ts"
 import { secretGraceHours, SigningKeys, signingSecretBytes, signingSecretOf } from "./Signatures.ts"
 import { Wakeups } from "../Wakeups.ts"
-import type {
-  CreateWebhookEndpoint,
-  ListWebhookEndpoints,
-  TestWebhookEndpoint,
-  UpdateWebhookEndpoint,
+import {
+  type CreateWebhookEndpoint,
+  endpointDefaults,
+  type ListWebhookEndpoints,
+  type TestWebhookEndpoint,
+  type UpdateWebhookEndpoint,
 } from "./WebhookEndpoint.ts"
 import {
   defaultSettings,
@@ -200,16 +201,16 @@ const settingsOf = Effect.fnUntraced(function* (
       shown: yield* checkAuth(checks, auth),
     },
     maxPerSecond: input.max_per_second,
-    ordered: ordered === null ? defaultSettings.ordered : ordered,
+    ordered: ordered === null ? endpointDefaults.ordered : ordered,
     retryDelays: input.retry_delays,
-    signature: signature === null ? defaultSettings.signature : signature,
+    signature: signature === null ? endpointDefaults.signature : signature,
     externalId: input.external_id,
     metadata: input.metadata,
     channels: channels && [...new Set(channels)],
     filter: input.filter,
     batch: input.batch,
-    payload: payload === null ? defaultSettings.payload : payload,
-    headerNames: header_names === null ? defaultSettings.headerNames : header_names,
+    payload: payload === null ? endpointDefaults.payload : payload,
+    headerNames: header_names === null ? endpointDefaults.headerNames : header_names,
   } satisfies { readonly [S in keyof EndpointSettings]: EndpointSettings[S] | undefined })
 })
 

@@ -14,7 +14,7 @@ import {
 import { type JobState, leaseExpired, refusedHeartbeat } from "../../domain/jobs/JobEnd.ts"
 import { jobNotFound, JobRepository, stepsTooLarge } from "../../domain/jobs/JobRepository.ts"
 import type { RoundRobinBatch } from "../../domain/roundRobin.ts"
-import type { ExhaustedJob } from "../../domain/jobs/Leases.ts"
+import type { ExhaustedJob } from "../../domain/jobs/dueJobs.ts"
 import {
   date,
   dateOrNull,

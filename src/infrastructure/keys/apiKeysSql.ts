@@ -17,12 +17,11 @@ import {
   noCredits,
   keyNotFound,
   keyReplaced,
-  mayAddKey,
   type NewApiKey,
 } from "../../domain/keys/ApiKeyRepository.ts"
 import { maxKeysPerStart } from "../../domain/keys/ImportKeys.ts"
 import { changeLimits, newCounter, refilled } from "../../domain/keys/keyLimits.ts"
-import { type HolderKeys, RateLimit, Refill, type SettingsChange } from "../../domain/keys/KeySettings.ts"
+import { type HolderKeys, mayAddKey, RateLimit, Refill, type SettingsChange } from "../../domain/keys/KeySettings.ts"
 import { Metadata } from "../../domain/Schemas.ts"
 import { parseJson } from "../../domain/exactJson.ts"
 import { noPermissions, PermissionSet } from "../../domain/keys/Permission.ts"

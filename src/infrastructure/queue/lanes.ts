@@ -6,7 +6,8 @@ import { date, texts } from "../database/fragments.ts"
 /*
  * The ids of lanes. The lane of an endpoint is its id; after each deactivation it is the id, a full stop, and a number,
  * and what is pending in an earlier lane is canceled. A lane of callbacks is the org's id, a space, and a number.
- * Whose turn it is among orgs and lanes is decided in queuePositions.ts, and how much each gets in claimDeliveries.ts.
+ * Whose turn it is among orgs and lanes is decided in queuePositions.ts, how much each gets in claimDeliveries.ts, and
+ * how long a claim lasts in DeliveryWorker.ts.
  */
 
 /** The length of the id of an endpoint or an org. */

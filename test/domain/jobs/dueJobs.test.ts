@@ -2,7 +2,7 @@ import { assert } from "@effect/vitest"
 import { Effect, Fiber, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import { Unavailable } from "#src/domain/Errors.ts"
-import { type ExhaustedJob, makeExpiry } from "#src/domain/jobs/Leases.ts"
+import { type ExhaustedJob, makeExpiry } from "#src/domain/jobs/dueJobs.ts"
 import type { RoundRobinBatch } from "#src/domain/roundRobin.ts"
 import { it } from "../../support/it.ts"
 
