@@ -144,8 +144,12 @@ describe("regular expressions", () => {
         const text = `${one.repeat(Math.ceil(length / one.length)).slice(0, length)}x`
         return millisOf(() => use(text))
       }
-      const millis = millisAt(length)
-      return millis > maxMillis && millis > maxGrowth * millisAt(length / 16)
+      const isSlow = () => {
+        const millis = millisAt(length)
+        return millis > maxMillis && millis > maxGrowth * millisAt(length / 16)
+      }
+      // What else the machine does can stop one measurement, and hardly each of five.
+      return Array.from({ length: 5 }).every(isSlow)
     })
     assert.deepStrictEqual(slow, [])
   })

@@ -32,16 +32,15 @@ const maxSearched = 100_000_000
 /** A model asks for this text with it. */
 const nothing = "[[nothing]]"
 
-const letters = new RegExp(unspaced, "gu")
-
 /**
  * Whether a text states something: it has words, and is no question, heading or introduction. In scripts without
  * spaces, each letter counts as a word.
  */
 const isClaim = (text: string) => {
   const bare = text.trim()
-  const words = bare.replace(letters, " $& ").match(/[\p{L}\p{N}]+/gu) ?? []
-  return words.length > 2 && !/[?:？：؟]$/.test(bare) && !/^#{1,6} /.test(bare)
+  const between = bare.split(unspaced)
+  const words = between.flatMap((text) => text.match(/[\p{L}\p{N}]+/gu) ?? [])
+  return words.length + between.length - 1 > 2 && !/[?:？：؟]$/.test(bare) && !/^#{1,6} /.test(bare)
 }
 
 /** Numbers and inline code of a sentence. They must be in the page, too. `v2` has no number, and `在90天` has one. */

@@ -5,6 +5,7 @@ import { type AddressInfo, connect, type Socket } from "node:net"
 import { type ConnectionLimits, defaultLimits } from "#src/http/server/listener.ts"
 import * as Listener from "#src/http/server/listener.ts"
 import { it } from "../../support/it.ts"
+import { slowness } from "../../support/slowness.ts"
 import { until } from "../../support/wait.ts"
 
 /** A server with these limits on a free port. */
@@ -83,9 +84,9 @@ it.live("an answer that is never read ends", function* () {
 
 it.live("a large answer that is read slowly, and one that takes long to create, arrive complete", function* () {
   const size = 20 * 1024 * 1024
-  const port = yield* serve({ maxUnreadMillis: 1_500 }, ({ url }, response) => {
+  const port = yield* serve({ maxUnreadMillis: 1_500 * slowness }, ({ url }, response) => {
     if (url === "/large") return response.end(Buffer.alloc(size))
-    return setTimeout(() => response.end("late"), 2_000)
+    return setTimeout(() => response.end("late"), 2_000 * slowness)
   })
   const slow = yield* connected(port)
   let bytes = 0
