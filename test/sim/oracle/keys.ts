@@ -202,11 +202,11 @@ const usesOf = (root: Key, keys: ReadonlyMap<string, Key>, { done }: History) =>
     .flatMap(({ tries }) => tries)
     .toSorted((one, other) => one.end - other.end)
 
-/** The credits that a change may have given: an addition once for each try that may have run. */
+/** The credits that a change may have given: once for each try that may have run, between which they can be used. */
 const givenBy = ({ args, tries }: Done) => {
   const { credits } = args as Limits
   const times = tries.filter((each) => each.status === 200 || isUncertain(each)).length
-  return credits?.add === undefined ? (credits?.remaining ?? 0) : credits.add * times
+  return times * (credits?.add ?? credits?.remaining ?? 0)
 }
 
 /** No key uses more credits than it has, all keys of a chain together; and none is left without what it has. */
