@@ -191,7 +191,7 @@ const svix: Read = Effect.fnUntraced(function* (get) {
           active: one.disabled !== true,
           headers,
           secret: isSymmetric ? key : null,
-          // Their old name is the second one.
+          // Older versions say filterTypes.
           types: one.eventTypes ?? one.filterTypes ?? null,
           hidden,
           limit: { count: rate === Infinity ? null : rate },

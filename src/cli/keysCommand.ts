@@ -294,7 +294,6 @@ export const keys = group("keys", "API keys of projects and orgs", [
       note: `The token is valid until ${DateTime.formatIso(expiresAt)}. It cannot be revoked.`,
     }),
   }),
-  /** Shows the validations of a key, or of all keys of an org. */
   op("keys.orgUsage", {
     name: "usage",
     about: "Show how often keys were validated, by hour or day",

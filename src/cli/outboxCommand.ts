@@ -199,7 +199,7 @@ const openDatabase = Effect.fnUntraced(function* (connections: number) {
         rows: await run(
           Effect.mapError(reserved.execute(text, values, undefined), failed).pipe(
             // Of a silent connection. It is closed, and the next one is new.
-            Effect.timeoutOrElse({ duration: deadlines.outbox, orElse: () => Effect.fail(silent()) }),
+            Effect.timeoutOrElse({ duration: deadlines.outbox, orElse: silent }),
           ),
         ),
       }),

@@ -38,9 +38,10 @@ const nothing = "[[nothing]]"
  */
 const isClaim = (text: string) => {
   const bare = text.trim()
-  const between = bare.split(unspaced)
-  const words = between.flatMap((text) => text.match(/[\p{L}\p{N}]+/gu) ?? [])
-  return words.length + between.length - 1 > 2 && !/[?:？：؟]$/.test(bare) && !/^#{1,6} /.test(bare)
+  const parts = bare.split(unspaced)
+  const words = parts.flatMap((part) => part.match(/[\p{L}\p{N}]+/gu) ?? [])
+  const letters = parts.length - 1
+  return words.length + letters > 2 && !/[?:？：؟]$/.test(bare) && !/^#{1,6} /.test(bare)
 }
 
 /** Numbers and inline code of a sentence. They must be in the page, too. `v2` has no number, and `在90天` has one. */

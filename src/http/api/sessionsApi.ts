@@ -40,7 +40,7 @@ export class SessionsGroup extends HttpApiGroup.make("sessions")
     ),
   )
   .middleware(Authorization)
-  // Whoever opens a link has no credential yet.
+  // A link is opened before there is a credential.
   .add(
     HttpApiEndpoint.post("openPortal", "/api/v0/sessions/portal", {
       payload: OpenPortal,

@@ -228,8 +228,8 @@ export const make = Effect.fnUntraced(function* (
 })
 
 /**
- * Asks the platform's database and every node. Leaves out nodes that do not answer within a second: figures of all
- * orgs are shown without theirs.
+ * Asks the platform's database and every node. Leaves out nodes that do not answer within a second: figures, lists and
+ * searches of all orgs are shown without theirs.
  */
 export const everywhere = <A, E>(
   sql: SqlClient.SqlClient,

@@ -178,7 +178,7 @@ layer(TestServer.layer(guarded), { excludeTestServices: true })("keys in a porta
   })
 
   // Seen failing: who rotates a key decided what its replacement is.
-  it.effect("a key stays what it is, whoever rotates it", function* () {
+  it.effect("a rotation by somebody else does not change what a key is for", function* () {
     const { keys, makeKey, send, tenant } = yield* world
     const { call } = yield* portalOf(tenant, { keys: { external_id: "customer_42", permissions: ["*"] } })
     const rotated = (answer: Answer) => (answer.json as { readonly key: string }).key
