@@ -96,6 +96,38 @@ layer(TestServer.layer(environment).pipe(Layer.provideMerge(databases)), { exclu
       yield* settled
     })
 
+    // Seen failing when the switch did not wait for claims: the attempt was lost, and was made again.
+    /** Promise (Moving an org) */
+    it.effect.each([200, 500])(
+      "a move waits for the attempt in flight, which ends with %i, and its delivery goes on at the new database",
+      function* (status) {
+        const { sql } = yield* TestServer
+        const tenant = yield* makeTenant()
+        const receiver = yield* makeReceiver()
+        yield* tenant.endpoint(receiver.url, { retry_delays: [1] })
+        const [org] = yield* sql<{ node: "a" | "b" }>`SELECT node FROM orgs WHERE id = ${tenant.orgId}`
+        receiver.behave("hang")
+        yield* tenant.call("events/publish", { type: "t.t", data: 1 })
+        yield* receiver.arrived(1)
+        const moving = yield* Effect.forkChild(move(tenant.orgId, org!.node === "a" ? "b" : "a"))
+        const state = (there: SqlClient.SqlClient) => there`
+          SELECT FROM org_moves WHERE org_id = ${tenant.orgId} AND state = 'draining'`
+        yield* until("a move that waits", inPlace(org!.node, state), (rows) => rows.length === 1)
+        receiver.behave({ status: 200 })
+        // No claim takes it before the switch.
+        yield* tenant.call("events/publish", { type: "t.t", data: 2 })
+        const [inFlight] = receiver.received
+        inFlight!.socket.end(`HTTP/1.1 ${status} Whatever\r\ncontent-length: 0\r\nconnection: close\r\n\r\n`)
+        const settled = yield* Fiber.join(moving)
+        const all = yield* until("the deliveries", tenant.deliveries({}), (rows) =>
+          rows.every((one) => one.state === "delivered"),
+        )
+        expect(all.map(({ attempts }) => attempts)).toEqual([1, status === 200 ? 1 : 2])
+        expect(receiver.received.length).toBe(status === 200 ? 2 : 3)
+        yield* settled
+      },
+    )
+
     // Seen failing when the error of a keyed operation did not pass its idempotency record.
     /** Promise (Moving an org) */
     it.effect.each(["keyed", "plain"])(
