@@ -67,7 +67,10 @@ export const inputs = (done: ReadonlyArray<Done>): ReadonlyArray<string> => {
   })
 }
 
-/** The lines and the results of steps that a worker has stored stay; of a step the first one. */
+/**
+ * The lines and the results of steps that a worker has stored stay; of a step the first one. A newer input of a debounced
+ * job takes the steps of the one before away.
+ */
 export const kept = (done: ReadonlyArray<Done>, stored: ReadonlyMap<string, Row>): ReadonlyArray<string> =>
   [...Map.groupBy(done, ({ args }) => args["jobId"] as string)].flatMap(([id, own]) => {
     const row = stored.get(id)
@@ -76,7 +79,11 @@ export const kept = (done: ReadonlyArray<Done>, stored: ReadonlyMap<string, Row>
     const lost = own.filter(
       (one) => one.kind === "log" && succeeded(one) && !lines.includes(`"${String(one.args["mark"])}"`),
     )
-    const steps = own.filter((one) => one.kind === "step" && mayHaveRun(one))
+    const { mark } = (JSON.parse(String(row["input"])) ?? {}) as { readonly mark?: unknown }
+    const newest = done.find(({ args, kind }) => kind === "createUnique" && args["mark"] === mark)
+    const steps = own.filter(
+      (one) => one.kind === "step" && mayHaveRun(one) && (newest === undefined || newest.end < one.start),
+    )
     const names = new Map<string, Array<string>>()
     for (const line of String(row["steps"] ?? "")
       .split("\n")
