@@ -115,7 +115,7 @@ export const layer = Layer.effect(
       change: (orgId, alertId, change, entry) =>
         Effect.gen(function* () {
           const [row] = yield* decode(sql`
-            SELECT alert, secret FROM alerts WHERE ${is(orgId, alertId)} FOR NO KEY UPDATE`)
+            SELECT alert, secret FROM alerts WHERE ${is(orgId, alertId)}`)
           if (row === undefined) return yield* alertNotFound()
           const alert = yield* change(alertOf(row))
           yield* audited(

@@ -159,7 +159,7 @@ export const layer = Layer.effect(
       return sets
     }
 
-    /** Changes an endpoint as a request asks, in a transaction; returns no row when there is no such endpoint. */
+    /** Changes an endpoint that is locked as a request asks; returns no row when there is no such endpoint. */
     const updateEndpoint = Effect.fnUntraced(function* (
       orgId: string,
       id: string,
@@ -171,8 +171,7 @@ export const layer = Layer.effect(
         const [stored] = yield* sql<{ url: string }>`
           SELECT url FROM webhook_endpoints
           WHERE id = ${id} AND org_id = ${orgId}
-            AND (headers IS NOT NULL AND ${keepsHeaders} OR auth IS NOT NULL AND ${keepsAuth})
-          FOR NO KEY UPDATE`
+            AND (headers IS NOT NULL AND ${keepsHeaders} OR auth IS NOT NULL AND ${keepsAuth})`
         if (stored !== undefined && sendsHeadersElsewhere(stored.url, changes.url)) return yield* headersOfOtherOrigin()
       }
       const ended = changes.active === false ? yield* lockActive(orgId, id) : []

@@ -5,16 +5,20 @@ import type { DeliveryLogRepository } from "#src/domain/webhooks/DeliveryLog.ts"
 import type { DeliveryQueue } from "#src/domain/webhooks/DeliveryQueue.ts"
 import { JobRepository } from "#src/domain/jobs/JobRepository.ts"
 import { WebhookEndpointRepository } from "#src/domain/webhooks/WebhookEndpointRepository.ts"
+import { SweepRepository } from "#src/domain/sweeps/Sweeps.ts"
 import * as DeliveryLogSql from "#src/infrastructure/webhooks/deliveryLogSql.ts"
 import * as DeliveryQueueSql from "#src/infrastructure/webhooks/deliveryQueueSql.ts"
+import * as EventsSql from "#src/infrastructure/webhooks/eventsSql.ts"
 import * as JobsSql from "#src/infrastructure/jobs/jobsSql.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/orgsSql.ts"
+import * as SweepsSql from "#src/infrastructure/sweeps/sweepsSql.ts"
 import * as WebhookEndpointsSql from "#src/infrastructure/webhooks/webhookEndpointsSql.ts"
 import * as crypto from "../../fakes/crypto.ts"
 import { databases } from "../../support/databases.ts"
 import { layer } from "../../support/it.ts"
 import { insertMany } from "./deliveriesAtScale.ts"
-import { untilWaiting } from "../meet.ts"
+import { outcomeOf } from "../../domain/support.ts"
+import { meanwhile, untilWaiting } from "../meet.ts"
 import { insertOrg } from "../support.ts"
 import {
   attempt,
@@ -22,10 +26,12 @@ import {
   completed,
   epoch,
   finish,
+  insertEndpoint,
   insertJob,
   insertReceiver,
   look,
   plus,
+  publish,
   record,
   recover,
   statesOf,
@@ -36,7 +42,9 @@ const sql = Layer.mergeAll(
   DeliveryLogSql.layer,
   DeliveryQueueSql.layer,
   JobsSql.layer,
+  EventsSql.layer,
   OrgsSql.layer,
+  SweepsSql.layer.pipe(Layer.provide(JobsSql.layer)),
   WebhookEndpointsSql.layer,
 ).pipe(Layer.provide(crypto.layer))
 
@@ -109,6 +117,36 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
     const [late] = yield* claim(plus(now, 60))
     yield* record([attempt(late!, "Deactivate", now), attempt(early[1]!, "Deactivate", now)], plus(now, 60))
     assert.isFalse(yield* isActive)
+  })
+
+  // Seen failing without a lock: the change took the headers of the other one to its own host.
+  it.effect("a change of a url that waits for another change sends its headers to no other host", function* () {
+    const now = epoch()
+    const { orgId, endpoint } = yield* insertReceiver(now, 0)
+    const headers = (token: string) => ({ headers: { stored: token, names: ["authorization"] } })
+    yield* updateEndpoint(orgId, endpoint, now, { url: "https://one.example/", ...headers("one") })
+    const [, outcome] = yield* meanwhile(
+      updateEndpoint(orgId, endpoint, now, { url: "https://two.example/", ...headers("two") }),
+      outcomeOf(updateEndpoint(orgId, endpoint, now, { url: "https://one.example/new" })),
+    )
+    assert.notStrictEqual(outcome, "ok")
+  })
+
+  // Seen failing without the shared lock of the endpoints: the delivery of one that is inactive stayed pending.
+  it.effect("a sweep that makes a delivery waits for the end of its endpoint, and makes none", function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { orgId } = yield* insertOrg()
+    const now = epoch()
+    // One more than a publication inserts itself.
+    const endpoints = yield* Effect.forEach(Array.from({ length: 33 }), () => insertEndpoint(orgId))
+    const last = endpoints.toSorted().at(-1)!
+    yield* publish(orgId, "invoice.paid", now)
+    const [sweep] = yield* sql<{ id: string }>`SELECT id FROM sweeps WHERE org_id = ${orgId} AND kind = 'deliver'`
+    yield* meanwhile(
+      updateEndpoint(orgId, last, now, { active: false }),
+      SweepRepository.use(({ advance }) => advance(sweep!.id, now, 100)),
+    )
+    assert.notInclude(yield* statesOf(orgId, { webhook_endpoint_id: last }), "pending")
   })
 
   it.effect("a record of a batch in any order and the end of its endpoint do not deadlock", function* () {
