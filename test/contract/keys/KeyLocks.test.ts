@@ -3,11 +3,13 @@ import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { ApiKeyRepository } from "#src/domain/keys/ApiKeyRepository.ts"
 import { KeyCounterRepository } from "#src/domain/keys/LeasedQuotas.ts"
+import { OrgRepository } from "#src/domain/orgs/Orgs.ts"
 import * as ApiKeysSql from "#src/infrastructure/keys/apiKeysSql.ts"
 import * as KeyCountersSql from "#src/infrastructure/keys/keyCountersSql.ts"
 import * as OrgsSql from "#src/infrastructure/orgs/orgsSql.ts"
 import { databases } from "../../support/databases.ts"
 import { layer } from "../../support/it.ts"
+import { outcomeOf } from "../../domain/support.ts"
 import { meanwhile } from "../meet.ts"
 import { at, insertOrg, newEntry, newKey } from "../support.ts"
 
@@ -67,5 +69,18 @@ layer(Layer.provideMerge(repositories, databases.postgres), { excludeTestService
     const next = yield* rotate(orgId, id)
     yield* meanwhile(remove(orgId, id), remove(orgId, next.id))
     assert.strictEqual(yield* countersOf(orgId), 0)
+  })
+
+  // Seen failing without the lock of the org: a key of a deleted org was valid.
+  it.effect("an import that waits for the deletion of its org makes no key", function* () {
+    const { orgId } = yield* insertOrg()
+    const key = yield* newKey()
+    const asked = { ...key, projectId: null, importStart: null }
+    const [, outcome] = yield* meanwhile(
+      OrgRepository.use((orgs) => orgs.remove(orgId, at(1), newEntry())),
+      outcomeOf(keys((all) => all.importKeys(orgId, [asked], false, newEntry()))),
+    )
+    assert.strictEqual(outcome, "NotFound")
+    assert.strictEqual((yield* keys((all) => all.findByHashes([key.hash]))).size, 0)
   })
 })

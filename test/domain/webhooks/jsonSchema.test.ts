@@ -162,6 +162,7 @@ const refused: ReadonlyArray<readonly [unknown, string]> = [
   [{ minLength: -1 }, "s.minLength must be a whole number from 0"],
   [{ multipleOf: 0 }, "s.multipleOf must be a number above 0"],
   [{ required: "a" }, "s.required must be a list of names"],
+  [{ type: [] }, "s.type must be one of string, number, integer, boolean, object, array, null, or a list of these"],
   [{ enum: [] }, "s.enum must be a list of at least 1 value"],
   [{ anyOf: [] }, "s.anyOf must be a list of at least 1 schema"],
   [{ anyOf: [{}, { items: 1 }] }, "s.anyOf.1.items must be a JSON Schema: an object, true or false"],

@@ -142,7 +142,7 @@ const atLimit = Effect.gen(function* () {
     const as = yield* sign({ repository_owner, repository: `${repository_owner}/site`, repository_id: "1", run_id })
     return yield* send("POST", "/api/v0/register-deployment", { json: {}, as })
   })
-  yield* manage("PUT", "/roles/support", { permissions: ["models.*"] })
+  for (const role of ["another", "support"]) yield* manage("PUT", `/roles/${role}`, { permissions: ["models.*"] })
   const alert = { name: "b", condition: "endpoint_deactivated", target: "slack", url: "https://localhost:9/" }
   const { alertId } = yield* manage("POST", "/alerts", alert)
   const registered = yield* register("1")

@@ -180,6 +180,21 @@ layer(TestServer.layer(onPostgres({ WEBHOOK_RETRY_DELAYS: "100ms" })), { exclude
       },
     )
 
+    it.effect("sweeps: their rows are counted by what they do, and those that have done nothing are 0", function* () {
+      const { ask, call } = yield* makeTenant()
+      const rows = (kind: string) => Effect.map(scrape, ({ value }) => value("gatehouse_swept_rows_total", { kind }))
+      const { families } = yield* scrape
+      const kinds = families.find(({ name }) => name === "gatehouse_swept_rows_total")!.samples.map((one) => one.labels)
+      expect(kinds).toContainEqual({ kind: "move" })
+      const before = yield* rows("cancelJobs")
+      for (let n = 0; n < 3; n++) yield* call("jobs/create", { workflow: "swept" })
+      expect((yield* ask("jobs/cancel", { filter: { workflow: "swept" } })).status).toBe(200)
+      yield* eventually(
+        "the rows of the sweep",
+        Effect.filterOrFail(rows("cancelJobs"), (now) => now === before + 3, String),
+      )
+    })
+
     it.effect(
       "deliveries: are counted by outcome, attempts by result, and the log names those that ended without success",
       function* () {
