@@ -19,8 +19,8 @@ const usage = `Runs the whole service in simulation. Exit code 1: a seed fails, 
   --corner=NAME   only seeds that look at this corner: ${Object.keys(corners).join(", ")}
   --log           prints all that happens
   --page=FILE     writes a page that replays the last seed
-  --bugs=TEXT     plants the bugs with this text in their name, or "all", and hunts each with up to --runs seeds,
-                  for --hours at most; may be given several times
+  --bugs=TEXT     plants the bugs with this text in their name, or "all", or what a FILE.patch changes, and hunts them with
+                  up to --runs seeds, for --hours at most; may be given several times
   --help          prints this
 `
 

@@ -5,8 +5,9 @@ import { join } from "node:path"
 import { registerHooks } from "node:module"
 import { fileURLToPath, pathToFileURL } from "node:url"
 import { type Bug, bugs } from "./bugs.ts"
-import { difference } from "./conversations/conversation.ts"
-import { invent, recordedAbout, type Theme, themesAbout } from "./conversations/speaker.ts"
+import { again, difference, recorded } from "./conversations/conversation.ts"
+import { Coverage } from "./conversations/coverage.ts"
+import { invent, type Theme, themes } from "./conversations/speaker.ts"
 import { cornerOf, makePlan } from "./plan.ts"
 import { simulate } from "./simulation.ts"
 
@@ -20,7 +21,7 @@ export interface Found {
   readonly bug: Bug
   /** What found it: a conversation, or a seed; `undefined`: nothing. */
   readonly by: string | undefined
-  /** How many conversations and seeds of its corner have run. */
+  /** How many conversations and seeds have run its place. */
   readonly runs: number
   /** What the oracle said first, or what differed. */
   readonly why: string
@@ -57,7 +58,10 @@ const copyOf = () => {
   return folder
 }
 
-/** The seeds with which a bug is hunted: so many from the first on, and no longer than some hours. */
+type Why = string | undefined
+type Tell = (found: Found) => void
+
+/** The seeds with which bugs are hunted: so many from the first on, and no longer than some hours. */
 export interface Hunt {
   readonly first: number
   readonly seeds: number
@@ -113,85 +117,130 @@ const plantModules = () =>
     },
   })
 
-/** Whether a seed holds without a bug. Several bugs ask for the first seeds of a corner: each runs once. */
-const without = new Map<number, boolean>()
-const holds = async (seed: number) => {
-  const known = without.get(seed) ?? (await simulate(makePlan(seed))).violations.length === 0
-  without.set(seed, known)
-  return known
+/** What a patch changes, as a bug: each of its hunks is a replacement. */
+const bugOfPatch = (path: string): Bug => {
+  const files = readFileSync(path, "utf8")
+    .split(/^diff --git .*\n/m)
+    .slice(1)
+  const edits = files.flatMap((text) => {
+    const [, file] = /^\+\+\+ b\/src\/(.*)$/m.exec(text)!
+    const hunks = text.split(/^@@ .*\n/m).slice(1)
+    const side = (hunk: string, sign: string) =>
+      hunk
+        .split("\n")
+        .filter((line) => line.startsWith(" ") || line.startsWith(sign))
+        .map((line) => `${line.slice(1)}\n`)
+        .join("")
+    return hunks.map((hunk) => [file!, side(hunk, "-"), side(hunk, "+")] as const)
+  })
+  return { name: path, about: "", edits }
 }
 
-/** What new conversations are like without a bug, likewise: some 200 kB each, so that a night does not keep all. */
-const invented = new Map<string, ReturnType<typeof invent>>()
-const maxInvented = 500
-const inventOnce = (theme: Theme, seed: number) => {
-  const name = `${theme}-${seed}`
-  const known = invented.get(name)
-  if (known !== undefined) return known
-  const made = invent(theme, seed)
-  if (invented.size < maxInvented) invented.set(name, made)
-  return made
+/** The first character of a file that a replacement changes. */
+const placeOf = ([file, from, to]: Bug["edits"][number]) => {
+  const same = [...from].findIndex((character, n) => character !== to[n])
+  return readFileSync(join(repository, "src", file), "utf8").indexOf(from) + (same < 0 ? from.length - 1 : same)
+}
+
+/** A bug that is hunted: the modules that have it, and where it is. */
+interface Hunted {
+  readonly bug: Bug
+  readonly conversation: typeof import("./conversations/conversation.ts")
+  readonly simulation: typeof import("./simulation.ts")
+  readonly places: ReadonlyArray<readonly [url: string, at: number]>
+  runs: number
+}
+
+const plantIn = async (bug: Bug): Promise<Hunted> => {
+  if (planted.length === 0) plantModules()
+  const query = `?bug=${planted.push(bug) - 1}`
+  const [conversation, simulation] = await Promise.all([
+    import(`./conversations/conversation.ts${query}`),
+    import(`./simulation.ts${query}`),
+  ])
+  const places = bug.edits.map((edit) => [`${sources}${edit[0]}`, placeOf(edit)] as const)
+  return { bug, conversation, simulation, places, runs: 0 }
 }
 
 const now = performance.now.bind(performance)
 
 /**
- * Plants a bug in the modules of a simulation. Holds the conversations that are written down; then makes up new ones,
- * which it holds with the bug and without, and runs seeds until one fails that holds without the bug.
+ * Hunts bugs in simulation, all together: what runs without a bug, and runs the place of one, runs with it. Holds the
+ * conversations that are written down; then, seed by seed, a new one about each theme, and the seed itself, which
+ * counts if it holds without the bug.
  */
-const huntSeeds = async (bug: Bug, { first, hours = Infinity, seeds }: Hunt): Promise<Found> => {
-  if (planted.length === 0) plantModules()
-  const number = planted.push(bug) - 1
-  const buggyConversation = (await import(
-    `./conversations/conversation.ts?bug=${number}`
-  )) as typeof import("./conversations/conversation.ts")
-  const file = bug.edits[0]![0]
-  const conversations = recordedAbout(file)
-  const themes = themesAbout(file)
-  for (const [n, name] of conversations.entries()) {
-    const why = await buggyConversation.compare(name)
-    if (why !== undefined) return { bug, by: name, runs: n + 1, why: why.replaceAll("\n", " ").slice(0, 300) }
-  }
-  const buggy = (await import(`./simulation.ts?bug=${number}`)) as typeof import("./simulation.ts")
+const huntTogether = async (bugs: ReadonlyArray<Bug>, { first, hours = Infinity, seeds }: Hunt, tell: Tell) => {
+  const coverage = new Coverage()
+  await coverage.start()
+  const hunted = new Set<Hunted>()
+  for (const bug of bugs) hunted.add(await plantIn(bug))
   const until = now() + hours * 3_600_000
-  let runs = conversations.length
-  for (let seed = first; seed < first + seeds && now() < until; seed++) {
-    const theme = themes[seed % themes.length]!
-    const { lines, said } = await inventOnce(theme, seed)
-    const steps = [...said]
-    const why = difference(await buggyConversation.converse(() => steps.shift()), lines)
-    runs++
-    if (why !== undefined) return { bug, by: `${theme}-${seed}`, runs, why: why.replaceAll("\n", " ").slice(0, 300) }
-    if (bug.corner !== undefined && cornerOf(seed) !== bug.corner) continue
-    runs++
-    const [violation] = (await buggy.simulate(makePlan(seed))).violations
-    if (violation === undefined || !(await holds(seed))) continue
-    return { bug, by: `${seed}`, runs, why: `${violation.oracle}: ${violation.what}` }
+  const tryAll = async <A>(without: () => Promise<A>, by: string, differs: (one: Hunted, plain: A) => Promise<Why>) => {
+    await coverage.take()
+    const plain = await without()
+    const ran = await coverage.take()
+    for (const one of hunted) {
+      if (now() > until || !one.places.some(([url, at]) => ran.get(url)?.[at] === 1)) continue
+      one.runs++
+      const why = await differs(one, plain)
+      if (why === undefined) continue
+      hunted.delete(one)
+      tell({ bug: one.bug, by, runs: one.runs, why: why.replaceAll("\n", " ").slice(0, 300) })
+    }
   }
-  return { bug, by: undefined, runs, why: "" }
+  for (const name of recorded()) {
+    const known = () => again(name, 2)
+    await tryAll(known, name, async ({ conversation }, lines) => difference(await conversation.again(name, 2), lines))
+  }
+  for (let seed = first; seed < first + seeds && hunted.size > 0 && now() < until; seed++) {
+    for (const theme of Object.keys(themes) as Array<Theme>) {
+      await tryAll(
+        () => invent(theme, seed),
+        `${theme}-${seed}`,
+        async ({ conversation }, { lines, said }) => {
+          const steps = [...said]
+          return difference(await conversation.converse(() => steps.shift()), lines)
+        },
+      )
+    }
+    const corner = cornerOf(seed)
+    await tryAll(
+      () => simulate(makePlan(seed)),
+      `${seed}`,
+      async ({ bug, simulation }, { violations }) => {
+        if (violations.length > 0 || (bug.corner !== undefined && bug.corner !== corner)) return undefined
+        const [violation] = (await simulation.simulate(makePlan(seed))).violations
+        return violation && `${violation.oracle}: ${violation.what}`
+      },
+    )
+  }
+  for (const { bug, runs } of hunted) tell({ bug, by: undefined, runs, why: "" })
 }
 
-/** Hunts a bug in simulation, or on real locks. */
-export const hunt = (bug: Bug, asked: Hunt): Promise<Found> =>
-  bug.race === undefined ? huntSeeds(bug, asked) : huntLocks(bug, bug.race, asked)
-
 /**
- * Hunts the bugs whose name contains one of the texts, one after the other. Prints a row of a table for each: the bug,
- * the conversation or the seed that found it, how many runs that took, and which sentence broke. Returns those not
- * found, or `undefined` if no bug has such a name.
+ * Hunts the bugs whose name contains one of the texts, and those of patches of the source (`FILE.patch`). Prints a row
+ * of a table for each: the bug, the conversation or the seed that found it, how many runs of its place that took, and
+ * which sentence broke. Returns those not found, or `undefined` if no bug has such a name.
  */
 export const huntAll = async (
   texts: ReadonlyArray<string>,
   asked: Hunt,
   print: (line: string) => void,
 ): Promise<ReadonlyArray<Bug> | undefined> => {
-  const wanted = bugs.filter(({ name }) => texts.some((text) => text === "all" || name.includes(text)))
+  const patches = texts.filter((text) => text.endsWith(".patch"))
+  const named = bugs.filter(({ name }) => texts.some((text) => text === "all" || name.includes(text)))
+  const wanted = [...named, ...patches.map(bugOfPatch)]
   if (wanted.length === 0) return undefined
   const missed: Array<Bug> = []
-  for (const bug of wanted) {
-    const { by, runs, why } = await hunt(bug, asked)
+  const tell: Tell = ({ bug, by, runs, why }) => {
     if (by === undefined) missed.push(bug)
     print(`| ${bug.name} | ${by ?? "not found"} | ${runs} | ${why} |`)
   }
+  for (const bug of wanted) if (bug.race !== undefined) tell(await huntLocks(bug, bug.race, asked))
+  await huntTogether(
+    wanted.filter(({ race }) => race === undefined),
+    asked,
+    tell,
+  )
   return missed
 }
