@@ -2,7 +2,7 @@ import { OpenApi } from "effect/http-api"
 import { Api } from "#src/http/api/Api.ts"
 import type { Answer } from "../replica.ts"
 import { Dice } from "../world.ts"
-import { converse, recorded, type Said, type Step } from "./conversation.ts"
+import { converse, type Said, type Step } from "./conversation.ts"
 
 /** What a conversation is about: the groups of operations of the API, and how often each comes. */
 export const themes = {
@@ -25,21 +25,6 @@ const leftOut: ReadonlySet<string> = new Set([
   // Figures of the process, and what GitHub signs.
   ...["activity.replicas", "system.readyz", "system.healthz", "system.jwks", "secretScanning.github"],
 ])
-
-/** How much a theme is about the feature of a file of `src`. */
-const shareOf = (theme: string, file: string) =>
-  Number((themes as Readonly<Record<string, object>>)[theme]?.[file.split("/")[1] as never] ?? 0)
-
-/** The conversations that are written down, those about the feature of a file of `src` first. */
-export const recordedAbout = (file: string) =>
-  recorded().toSorted((one, other) => shareOf(other.split("-")[0]!, file) - shareOf(one.split("-")[0]!, file))
-
-/** The themes about the feature of a file of `src`; all, if none is. */
-export const themesAbout = (file: string): ReadonlyArray<Theme> => {
-  const all = Object.keys(themes) as Array<Theme>
-  const own = all.filter((theme) => shareOf(theme, file) >= 1)
-  return own.length > 0 ? own : all
-}
 
 interface Schema {
   readonly $ref?: string
@@ -155,7 +140,9 @@ const waits = [
  * The share of the operations that a conversation has, and of the optional members that it often uses. Few of them meet
  * each other in more orders than all would.
  */
-const shareInPlay = 0.4
+const sharesInPlay = [0.15, 0.4] as const
+/** How much less a conversation makes what it has made before: all happens to few things, or each thing is new. */
+const thrifts = [1, 4] as const
 
 interface Page {
   readonly nextCursor?: unknown
@@ -190,19 +177,27 @@ class Speaker {
   readonly #waits: ReadonlyArray<number>
   /** How often a request is sent once more. */
   readonly #repeats: number
-  #last: Said | undefined
+  readonly #shareOfMembers: number
+  readonly #thrift: number
+  readonly #said: Array<Said> = []
+  /** How often the other org is asked. */
+  readonly #shareOfOther: number
   /** Whether everything that the request names was there once. */
   #isSound = true
 
   constructor(dice: Dice, theme: Theme) {
     this.#dice = dice
     const weights = themes[theme]
+    const shareInPlay = dice.pick(sharesInPlay)
     this.#operations = operations.filter(({ group, id }) => group in weights && (makes(id) || dice.chance(shareInPlay)))
     this.#theme = Object.fromEntries(
       Object.entries(weights).filter(([group]) => this.#operations.some((one) => one.group === group)),
     )
     this.#waits = dice.pick(waits)
     this.#repeats = dice.pick([0, 0.05, 0.15])
+    this.#shareOfMembers = dice.pick(sharesInPlay)
+    this.#thrift = dice.pick(thrifts)
+    this.#shareOfOther = dice.pick([0.05, 0.05, 0.3])
     const org = (name: string): Step => ({ as: "admin", method: "POST", path: "/api/v0/orgs", body: { name } })
     const key = (orgId: string): Step => ({
       as: "admin",
@@ -258,8 +253,9 @@ class Speaker {
         this.#queue.push(...this.#workOn(step.as, job))
   }
 
-  /** The last request once more, or now and then the same of another thing. */
-  #echo(last: Said): Said {
+  /** A request once more, often the last one, or now and then the same of another thing. */
+  #echo(): Said {
+    const last = this.#said[this.#said.length - 1 - Math.floor(this.#dice.next() ** 3 * this.#said.length)]!
     const text = JSON.stringify(last)
     const isNamed = (id: string) => text.includes(id)
     const things = [...this.#known.values()].find((values) => values.some(isNamed))
@@ -302,16 +298,21 @@ class Speaker {
     if (planned !== undefined) return planned
     const dice = this.#dice
     if (dice.chance(0.13)) return { wait: dice.pick(this.#waits) }
-    if (this.#last !== undefined && dice.chance(this.#repeats)) return this.#echo(this.#last)
+    if (this.#said.length > 0 && dice.chance(this.#repeats)) return this.#echo()
     const group = dice.weighted(this.#theme)
     const own = this.#operations.filter((one) => one.group === group)
     // What was done often is done less, so that the same few things meet all that can happen to them.
-    const weights = Object.fromEntries(own.map((one) => [one.id, weightOf(one) / (1 + (this.#done.get(one.id) ?? 0))]))
+    const weights = Object.fromEntries(
+      own.map((one) => {
+        const done = (this.#done.get(one.id) ?? 0) * (makes(one.id) ? this.#thrift : 1)
+        return [one.id, weightOf(one) / (1 + done)]
+      }),
+    )
     const id = dice.weighted(weights)
     const request = this.#request(own.find((one) => one.id === id)!)
     // Few ask for what is not there.
     if (!request.isSound && !dice.chance(0.04)) return this.next()
-    this.#last = request.step
+    this.#said.push(request.step)
     return request.step
   }
 
@@ -387,9 +388,9 @@ class Speaker {
         : portal !== undefined && group !== "sessions" && dice.chance(0.25)
           ? `bearer ${portal}`
           : isV1
-            ? dice.chance(0.93)
-              ? "<key 1>"
-              : "<key 2>"
+            ? dice.chance(this.#shareOfOther)
+              ? "<key 2>"
+              : "<key 1>"
             : "admin"
     const body = operation.body === undefined ? undefined : this.#value(operation.body, "", group)
     if (id === "jobs.createBatch")
@@ -429,7 +430,7 @@ class Speaker {
     const later = (...seconds: ReadonlyArray<number>) => `<in ${dice.pick(seconds)}>`
     switch (name) {
       case "orgId":
-        return dice.chance(0.95) ? "<id 1>" : "<id 3>"
+        return dice.chance(this.#shareOfOther) ? "<id 3>" : "<id 1>"
       case "projectId":
         return this.#thing(name)
       case "id":
@@ -652,7 +653,7 @@ class Speaker {
 
   /** How often an optional member is used: much, or hardly ever, in all of a conversation. */
   #shareOf(name: string) {
-    const known = this.#shares.get(name) ?? (this.#dice.chance(shareInPlay) ? 0.6 : 0.05)
+    const known = this.#shares.get(name) ?? (this.#dice.chance(this.#shareOfMembers) ? 0.6 : 0.05)
     this.#shares.set(name, known)
     return known
   }
