@@ -104,12 +104,15 @@ layer(TestServer.layer(onPostgres(), { endlessSleeps: true }), { excludeTestServ
       },
     )
 
-    it.effect.each(["plain", "limited"])("a claim of jobs (%s) takes none of them", function* (workflow) {
-      const { ask, call } = yield* makeWork
-      const claim = ask("jobs/claim", { workflows: [workflow] })
-      const { json, status } = yield* whileHeld("jobs", claim)
-      expect([status, json]).toMatchObject([200, { jobs: [] }])
-      expect((yield* call("jobs/claim", { workflows: [workflow] }))["jobs"]).toHaveLength(1)
-    })
+    it.effect.each([["plain"], ["limited"], ["plain", "other"]])(
+      "a claim of jobs of %j takes none",
+      function* (workflows) {
+        const { ask, call } = yield* makeWork
+        const claim = ask("jobs/claim", { workflows })
+        const { json, status } = yield* whileHeld("jobs", claim)
+        expect([status, json]).toMatchObject([200, { jobs: [] }])
+        expect((yield* call("jobs/claim", { workflows }))["jobs"]).toHaveLength(1)
+      },
+    )
   },
 )
