@@ -517,7 +517,7 @@ export const layer = Layer.effect(
             SELECT leaked_at IS NOT NULL AS leaked, coalesce(counter_id, id) AS "counterId",
               CASE WHEN rate_limit IS NOT NULL
                 THEN json_build_object('limit', rate_limit, 'window', rate_window) END AS "rateLimit"
-            FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(holder)} AND ${hasOwner()} FOR UPDATE`
+            FROM api_keys WHERE id = ${keyId} AND org_id = ${orgId} AND ${isHeld(holder)} AND ${hasOwner()}`
           if (old === undefined) return yield* keyNotFound()
           if (old.leaked && change.enabled === true) return yield* keyLeaked()
           const { counterId } = old
