@@ -82,6 +82,8 @@ export const jobKeys = (it: It) => {
       const now = epoch()
       const create = createJob(orgId, { unique: unique() })
       const retry = (jobId: string) => JobRepository.use((jobs) => jobs.retry(orgId, jobId, undefined, now, newEntry()))
+      const others = [{ unique: unique({ key: "two" }) }, { unique: unique(), workflow: "other" }]
+      const besides = yield* Effect.forEach(others, (other) => createJob(orgId, other))
       const first = yield* create
       yield* finish(orgId, first.jobId, failed(), now)
       const second = yield* create
@@ -97,6 +99,10 @@ export const jobKeys = (it: It) => {
       assert.include(yield* failureOf(retry(second.jobId)), `The job ${first.jobId} has the same unique key`)
       yield* finish(orgId, first.jobId, failed(), now)
       yield* retry(second.jobId)
+      // Other keys stay those of their jobs.
+      for (const [n, other] of others.entries()) {
+        assert.deepStrictEqual(yield* createJob(orgId, other), { ...besides[n]!, created: false })
+      }
       assert.deepStrictEqual(yield* create, { ...second, created: false })
     },
   )
