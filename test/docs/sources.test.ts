@@ -46,6 +46,16 @@ it("a number that a description says is the default is the constant that the cod
 })
 
 // Seen failing with ten lines.
+// Seen failing with the statements of Jobs.deleteWorkflow swapped: who waits looked before there was anything to see.
+it("who waits, or remembers, is told after the change and not before it", () => {
+  const early = /^( *)yield\* (?:wakeups\.|forgetOwner|forgetKey)[^\n]*\n\1(?:const .* = )?yield\* repository\./m
+  const domain = sources.filter((path) => path.startsWith("src/domain/"))
+  assert.deepStrictEqual(
+    domain.filter((path) => early.test(readFileSync(root + path, "utf8"))),
+    [],
+  )
+})
+
 it("a text is cut by `cut`, which leaves no half of a pair and no sign in its place", () => {
   const halved = sources
     .filter((path) => path.startsWith("src/"))

@@ -68,8 +68,8 @@ export const inputs = (done: ReadonlyArray<Done>): ReadonlyArray<string> => {
 }
 
 /**
- * The lines and the results of steps that a worker has stored stay; of a step the first one. A newer input of a debounced
- * job takes the steps of the one before away.
+ * The lines and the results of steps that a worker has stored stay; of a step the first one. A newer input of a
+ * debounced job takes the steps of the one before away.
  */
 export const kept = (done: ReadonlyArray<Done>, stored: ReadonlyMap<string, Row>): ReadonlyArray<string> =>
   [...Map.groupBy(done, ({ args }) => args["jobId"] as string)].flatMap(([id, own]) => {
