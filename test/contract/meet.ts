@@ -35,17 +35,20 @@ export const untilWaiting = Effect.fnUntraced(function* (sessions: number) {
   yield* until(`${sessions} sessions that wait for a lock`, waiting, ([row]) => row!.count >= sessions)
 })
 
-/** Starts the second effect after the work of the first one's transaction, and commits that once the second waits. */
+/**
+ * Starts the second effect after the work of the first one's transaction, and commits that once the second waits, or has
+ * ended without.
+ */
 export const meanwhile = Effect.fnUntraced(function* <A, E, R, A2, E2, R2>(
   first: Effect.Effect<A, E, R>,
   second: Effect.Effect<A2, E2, R2>,
 ) {
   const sql = yield* SqlClient.SqlClient
-  const done = yield* Deferred.make<void>()
+  const [done, ended] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
   const holder = yield* Effect.tap(first, () =>
-    Effect.andThen(Deferred.succeed(done, undefined), untilWaiting(1)),
+    Effect.andThen(Deferred.succeed(done, undefined), Effect.raceFirst(untilWaiting(1), Deferred.await(ended))),
   ).pipe(sql.withTransaction, Effect.forkChild)
   yield* Deferred.await(done)
-  const after = yield* second
+  const after = yield* Effect.ensuring(second, Deferred.succeed(ended, undefined))
   return [yield* Fiber.join(holder), after] as const
 })

@@ -136,7 +136,7 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
     assert.notStrictEqual(outcome, "ok")
   })
 
-  // Seen failing without the shared lock of the endpoints: the delivery of one that is inactive stayed pending.
+  // Seen failing without the shared lock of the endpoints: a delivery was made that nobody sends or ends.
   it.effect("a sweep that makes a delivery waits for the end of its endpoint, and makes none", function* () {
     const sql = yield* SqlClient.SqlClient
     const { orgId } = yield* insertOrg()
@@ -150,7 +150,23 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
       updateEndpoint(orgId, last, now, { active: false }),
       SweepRepository.use(({ advance }) => advance(sweep!.id, now, 100)),
     )
-    assert.notInclude(yield* statesOf(orgId, { webhook_endpoint_id: last }), "pending")
+    assert.deepStrictEqual(yield* statesOf(orgId, { webhook_endpoint_id: last }), ["skipped"])
+  })
+
+  // Seen failing without the shared lock of the endpoints: a delivery was queued that nobody sends or ends.
+  it.effect("a resend waits for the end of its endpoint, and sends nothing", function* () {
+    const now = epoch()
+    const { orgId, endpoint } = yield* insertReceiver(now)
+    const claimed = (yield* claim(plus(now, 9))).filter((one) => one.orgId === orgId)
+    yield* record(
+      claimed.map((one) => attempt(one, "Exhausted", now)),
+      now,
+    )
+    yield* meanwhile(
+      updateEndpoint(orgId, endpoint, now, { active: false }),
+      recover(orgId, endpoint, plus(now, -60), plus(now, 10)),
+    )
+    assert.deepStrictEqual(yield* statesOf(orgId), ["failed"])
   })
 
   // Seen failing without the lock of the sweeps that are joined: a violation of a unique key.
