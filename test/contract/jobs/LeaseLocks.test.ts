@@ -71,6 +71,21 @@ layer(world, { excludeTestServices: true })("leases and locks", (it) => {
     assert.deepStrictEqual([attempt, status], [40_001, "failed"])
   })
 
+  // Seen failing without the lock of the jobs that are returned: the job lost the attempt that had failed.
+  it.effect("a claim that is returned while its job is queued for a retry leaves that as it is", function* () {
+    const now = epoch()
+    const { orgId } = yield* insertOrg()
+    const jobId = yield* insertJob(orgId, { maxAttempts: 3 })
+    const claim = { workflows: undefined, limit: 1, now, leaseUntil: plus(now, 60) }
+    const claimed = yield* JobRepository.use((jobs) => jobs.claim(orgId, claim))
+    yield* meanwhile(
+      finish(orgId, jobId, failed(), now, { attempt: 1, retry: true }),
+      JobRepository.use((jobs) => jobs.release(orgId, claimed, now)),
+    )
+    const { attempt, status } = yield* findJob(orgId, jobId)
+    assert.deepStrictEqual([attempt, status], [1, "queued"])
+  })
+
   // Seen failing when one statement locked the schedule and read its last job, in a snapshot from before the lock.
   it.effect("a run of a schedule that waits for another run sees the job of that", function* () {
     const now = epoch()
