@@ -36,8 +36,8 @@ export const untilWaiting = Effect.fnUntraced(function* (sessions: number) {
 })
 
 /**
- * Starts the second effect after the work of the first one's transaction, and commits that once the second waits, or has
- * ended without.
+ * Starts the second effect after the work of the first one's transaction, and commits that once the second waits, or
+ * has ended without.
  */
 export const meanwhile = Effect.fnUntraced(function* <A, E, R, A2, E2, R2>(
   first: Effect.Effect<A, E, R>,
