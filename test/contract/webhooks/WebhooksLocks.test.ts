@@ -153,6 +153,17 @@ layer(Layer.provideMerge(sql, databases.postgres), { excludeTestServices: true }
     assert.deepStrictEqual(yield* statesOf(orgId, { webhook_endpoint_id: last }), ["skipped"])
   })
 
+  // Seen failing without the shared lock of the endpoints: a delivery was made that nobody sends or ends.
+  it.effect("an event that is published waits for the end of its endpoint, and is skipped", function* () {
+    const now = epoch()
+    const { orgId, endpoint } = yield* insertReceiver(now, 0)
+    yield* meanwhile(
+      updateEndpoint(orgId, endpoint, now, { active: false }),
+      publish(orgId, "invoice.paid", plus(now, 1)),
+    )
+    assert.deepStrictEqual(yield* statesOf(orgId), ["skipped"])
+  })
+
   // Seen failing without the shared lock of the endpoints: a delivery was queued that nobody sends or ends.
   it.effect("a resend waits for the end of its endpoint, and sends nothing", function* () {
     const now = epoch()
