@@ -7,7 +7,7 @@ import { fileURLToPath, pathToFileURL } from "node:url"
 import { type Bug, bugs } from "./bugs.ts"
 import { again, difference, recorded } from "./conversations/conversation.ts"
 import { Coverage } from "./conversations/coverage.ts"
-import { invent, type Theme, themes } from "./conversations/speaker.ts"
+import { invent, themesAbout } from "./conversations/speaker.ts"
 import { cornerOf, makePlan } from "./plan.ts"
 import { simulate } from "./simulation.ts"
 
@@ -166,8 +166,8 @@ const now = performance.now.bind(performance)
 
 /**
  * Hunts bugs in simulation, all together: what runs without a bug, and runs the place of one, runs with it. Holds the
- * conversations that are written down; then, seed by seed, a new one about each theme, and the seed itself, which
- * counts if it holds without the bug.
+ * conversations that are written down; then, seed by seed, a new one about each theme of their features, and the
+ * seed itself, which counts if it holds without the bug.
  */
 const huntTogether = async (bugs: ReadonlyArray<Bug>, { first, hours = Infinity, seeds }: Hunt, tell: Tell) => {
   const coverage = new Coverage()
@@ -193,7 +193,7 @@ const huntTogether = async (bugs: ReadonlyArray<Bug>, { first, hours = Infinity,
     await tryAll(known, name, async ({ conversation }, lines) => difference(await conversation.again(name, 2), lines))
   }
   for (let seed = first; seed < first + seeds && hunted.size > 0 && now() < until; seed++) {
-    for (const theme of Object.keys(themes) as Array<Theme>) {
+    for (const theme of new Set([...hunted].flatMap(({ bug }) => themesAbout(bug.edits[0]![0])))) {
       await tryAll(
         () => invent(theme, seed),
         `${theme}-${seed}`,

@@ -26,6 +26,17 @@ const leftOut: ReadonlySet<string> = new Set([
   ...["activity.replicas", "system.readyz", "system.healthz", "system.jwks", "secretScanning.github"],
 ])
 
+/** How much a theme is about the feature of a file of `src`. */
+const shareOf = (theme: Theme, file: string) =>
+  (themes[theme] as Readonly<Record<string, number>>)[file.split("/")[1]!] ?? 0
+
+/** The themes about the feature of a file of `src`; all, if none is. */
+export const themesAbout = (file: string): ReadonlyArray<Theme> => {
+  const all = Object.keys(themes) as Array<Theme>
+  const own = all.filter((theme) => shareOf(theme, file) >= 1)
+  return own.length > 0 ? own : all
+}
+
 interface Schema {
   readonly $ref?: string
   readonly const?: unknown
