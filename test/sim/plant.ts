@@ -28,21 +28,29 @@ export interface Found {
 }
 
 /**
- * Replaces texts in a copy of the source. Fails if a text does not stand exactly once in its file: then the code has
- * changed, and the bug must be planted elsewhere.
+ * The text of a file in which a bug is planted. Fails if what it replaces does not stand exactly once there: then the
+ * code has changed, and the bug must be planted elsewhere.
+ */
+const textFor = (folder: string, name: string, [file, from]: Bug["edits"][number]) => {
+  const text = readFileSync(join(folder, "src", file), "utf8")
+  const places = text.split(from).length - 1
+  if (places !== 1) {
+    throw new Error(`"${name}" cannot be planted: src/${file} has this text ${places} times, not once:\n${from}`)
+  }
+  return text
+}
+
+/**
+ * Replaces texts in a copy of the source.
  *
  * @param folder has the copy of `src`
  */
-export const plant = (folder: string, { edits, name }: Bug) => {
-  for (const [file, from, to] of edits) {
-    const path = join(folder, "src", file)
-    const text = readFileSync(path, "utf8")
-    const places = text.split(from).length - 1
-    if (places !== 1) {
-      throw new Error(`"${name}" cannot be planted: src/${file} has this text ${places} times, not once:\n${from}`)
-    }
+const plant = (folder: string, { edits, name }: Bug) => {
+  for (const edit of edits) {
+    const [file, from, to] = edit
+    const text = textFor(folder, name, edit)
     writeFileSync(
-      path,
+      join(folder, "src", file),
       text.replace(from, () => to),
     )
   }
@@ -123,7 +131,8 @@ const bugOfPatch = (path: string): Bug => {
     .split(/^diff --git .*\n/m)
     .slice(1)
   const edits = files.flatMap((text) => {
-    const [, file] = /^\+\+\+ b\/src\/(.*)$/m.exec(text)!
+    const [, file] = /^\+\+\+ b\/src\/(.*)$/m.exec(text) ?? []
+    if (file === undefined) throw new Error(`${path} changes more than src: git diff -- src makes a patch to hunt`)
     const hunks = text.split(/^@@ .*\n/m).slice(1)
     const side = (hunk: string, sign: string) =>
       hunk
@@ -131,15 +140,17 @@ const bugOfPatch = (path: string): Bug => {
         .filter((line) => line.startsWith(" ") || line.startsWith(sign))
         .map((line) => `${line.slice(1)}\n`)
         .join("")
-    return hunks.map((hunk) => [file!, side(hunk, "-"), side(hunk, "+")] as const)
+    return hunks.map((hunk) => [file, side(hunk, "-"), side(hunk, "+")] as const)
   })
   return { name: path, about: "", edits }
 }
 
-/** The first character of a file that a replacement changes. */
-const placeOf = ([file, from, to]: Bug["edits"][number]) => {
-  const same = [...from].findIndex((character, n) => character !== to[n])
-  return readFileSync(join(repository, "src", file), "utf8").indexOf(from) + (same < 0 ? from.length - 1 : same)
+/** The first character of a file that a replacement changes; the last one of the text, if it is only longer. */
+const placeOf = (name: string, edit: Bug["edits"][number]) => {
+  const [, from, to] = edit
+  let same = 0
+  while (same < from.length - 1 && from[same] === to[same]) same++
+  return textFor(repository, name, edit).indexOf(from) + same
 }
 
 /** A bug that is hunted: the modules that have it, and where it is. */
@@ -152,13 +163,13 @@ interface Hunted {
 }
 
 const plantIn = async (bug: Bug): Promise<Hunted> => {
+  const places = bug.edits.map((edit) => [`${sources}${edit[0]}`, placeOf(bug.name, edit)] as const)
   if (planted.length === 0) plantModules()
   const query = `?bug=${planted.push(bug) - 1}`
   const [conversation, simulation] = await Promise.all([
     import(`./conversations/conversation.ts${query}`),
     import(`./simulation.ts${query}`),
   ])
-  const places = bug.edits.map((edit) => [`${sources}${edit[0]}`, placeOf(edit)] as const)
   return { bug, conversation, simulation, places, runs: 0 }
 }
 
@@ -204,6 +215,7 @@ const huntTogether = async (bugs: ReadonlyArray<Bug>, { first, hours = Infinity,
       )
     }
     const corner = cornerOf(seed)
+    if ([...hunted].every(({ bug }) => bug.corner !== undefined && bug.corner !== corner)) continue
     await tryAll(
       () => simulate(makePlan(seed)),
       `${seed}`,

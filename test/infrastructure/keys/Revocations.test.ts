@@ -81,7 +81,7 @@ const changesOfKeys: Readonly<Record<keyof ApiKeyRepository["Service"], Readonly
 
 const putRole = (orgId: string) =>
   RoleRepository.use((roles) => roles.put(orgId, { name: "r", permissions: ["a"] }, newEntry({ target: orgId })))
-const toldOfRoles: Change["told"] = ({ orgId }) => `roles:${orgId}`
+const toldOfRoles = ({ orgId }: Made) => `roles:${orgId}`
 
 /** What each method of the repository changes of the roles that a replica knows of a key. */
 const changesOfRoles: Readonly<Record<keyof RoleRepository["Service"], ReadonlyArray<Change> | string>> = {
@@ -94,7 +94,7 @@ const changesOfRoles: Readonly<Record<keyof RoleRepository["Service"], ReadonlyA
           putRole(orgId),
           RoleRepository.use((roles) => roles.remove(orgId, "r", newEntry({ target: orgId }))),
         ),
-      (made) => [toldOfRoles(made), toldOfRoles(made)].flat(),
+      (made) => [toldOfRoles(made), toldOfRoles(made)],
     ),
   ],
   firstMissing: "It reads.",

@@ -3,6 +3,7 @@ import {
   appendFileSync,
   cpSync,
   existsSync,
+  globSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
@@ -86,22 +87,28 @@ const runsFor = (
   })
 }
 
-/** What each test of this source runs; runs them all for that, unless it is known already. */
+/** What each test runs; runs them all for that, unless it is known of this source and these tests. */
 const covers = async () => {
-  const source = createHash("sha256").update(JSON.stringify(places())).digest("hex").slice(0, 16)
-  const file = join(tmpdir(), `gatehouse-covers-${source}.jsonl`)
+  const hash = createHash("sha256")
+  for (const path of globSync("{src,test}/**/*.ts", { cwd: repository }).toSorted())
+    hash.update(readFileSync(join(repository, path)))
+  const file = join(tmpdir(), `gatehouse-covers-${hash.digest("hex").slice(0, 16)}.jsonl`)
   if (!existsSync(file)) {
     print("Looks what each test runs; that takes as long as the tests.")
-    const tests = await openTests(repository, { COVERS: `${file}.new`, WORKERS: "2" })
+    const unfinished = `${file}.new`
+    rmSync(unfinished, { force: true })
+    process.env["COVERS"] = unfinished
+    const tests = await openTests(repository)
     await tests.run([], "", 2 ** 31 - 1)
     await tests.close()
-    renameSync(`${file}.new`, file)
+    delete process.env["COVERS"]
+    renameSync(unfinished, file)
   }
   // The suites of the repositories run on PostgreSQL, too.
   return (linesOf(file) as ReadonlyArray<Cover>).filter(({ name }) => !name.startsWith("embedded > "))
 }
 
-/** The lines of a file, each of which is JSON. */
+/** What stands in a file of JSON lines. */
 const linesOf = (file: string): ReadonlyArray<unknown> =>
   readFileSync(file, "utf8")
     .split("\n")
@@ -125,13 +132,11 @@ const hanging = { file: "a run", name: "that does not end" }
 const longestMillis = 180_000
 
 /** The tests of a folder; what they need beside them is started once. */
-const openTests = async (folder: string, env: Readonly<Record<string, string>> = {}) => {
-  Object.assign(process.env, env)
+const openTests = async (folder: string) => {
   const vitest = await createVitest("test", {
     root: folder,
     config: join(folder, "test/sim/mutate/vitest.config.ts"),
     watch: false,
-    bail: "COVERS" in env ? 0 : 1,
     silent: true,
     reporters: [{}],
   })

@@ -16,7 +16,7 @@ export interface Mutant {
   readonly to: string
 }
 
-/** What a mutant changes: each match of a text, and what comes in its place. SQL and TypeScript are both texts here. */
+/** What a mutant changes: each match of a pattern, in SQL as in TypeScript, and what comes in its place. */
 const operators: Readonly<Record<string, readonly [RegExp, (match: RegExpMatchArray) => string]>> = {
   // A condition ends before the next one, a bracket that it has not opened, or a line.
   "drop a condition": [

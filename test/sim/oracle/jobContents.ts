@@ -80,7 +80,7 @@ export const kept = (done: ReadonlyArray<Done>, stored: ReadonlyMap<string, Row>
       (one) => one.kind === "log" && succeeded(one) && !lines.includes(`"${String(one.args["mark"])}"`),
     )
     const { mark } = (JSON.parse(String(row["input"])) ?? {}) as { readonly mark?: unknown }
-    const newest = done.find(({ args, kind }) => kind === "createUnique" && args["mark"] === mark)
+    const newest = done.find(({ args }) => args["mark"] === mark && args["debounce_seconds"] !== undefined)
     const steps = own.filter(
       (one) => one.kind === "step" && mayHaveRun(one) && (newest === undefined || newest.end < one.start),
     )
